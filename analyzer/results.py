@@ -1,0 +1,164 @@
+"""What the queries return and every report is made from. No I/O, no arithmetic beyond sums of its own fields."""
+
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+
+from simulator.trace import Usage
+
+__all__ = ["AnalyzeReport", "DayRow", "GroupRow", "IngestResult", "Meta", "Quality", "Totals", "UnpricedModel", "Usage"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """One row of a table: tokens by class and their API-equivalent cost in USD, summed over `requests` requests.
+
+    `cost_usd` is None where not one request of the row could be priced (RULES: never a silent zero).
+    """
+
+    key: str
+    label: str
+    requests: int
+    input_tokens: int
+    cache_creation_5m_tokens: int
+    cache_creation_1h_tokens: int
+    cache_read_tokens: int
+    output_tokens: int
+    cost_usd: Decimal | None
+    unpriced_requests: int
+    first_at: datetime | None = None
+    last_at: datetime | None = None
+    misses: int = 0
+    expected_rebuilds: int = 0
+    rewritten_tokens: int = 0
+
+    @property
+    def cache_creation_tokens(self) -> int:
+        return self.cache_creation_5m_tokens + self.cache_creation_1h_tokens
+
+    @property
+    def prompt_tokens(self) -> int:
+        return self.input_tokens + self.cache_creation_tokens + self.cache_read_tokens
+
+    @property
+    def hit_rate(self) -> float | None:
+        return self.cache_read_tokens / self.prompt_tokens if self.prompt_tokens else None
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The whole scope: `usage` plus its cost split by billing class, what caching saved, and what was written again."""
+
+    usage: GroupRow
+    input_cost_usd: Decimal
+    cache_creation_5m_cost_usd: Decimal
+    cache_creation_1h_cost_usd: Decimal
+    cache_read_cost_usd: Decimal
+    output_cost_usd: Decimal
+    web_search_cost_usd: Decimal
+    uncached_cost_usd: Decimal
+    """What the priced requests would have cost with no cache at all."""
+    misses: int
+    miss_rewritten_tokens: int
+    miss_rewrite_cost_usd: Decimal
+    expected_rebuilds: int
+    expected_rewritten_tokens: int
+    expected_rewrite_cost_usd: Decimal
+
+    @property
+    def saved_usd(self) -> Decimal:
+        """Saved by caching; negative when writes were never read back."""
+        return self.uncached_cost_usd - (self.usage.cost_usd or Decimal(0))
+
+
+@dataclass(frozen=True, slots=True)
+class DayRow:
+    """One calendar day in the report's time zone."""
+
+    day: date
+    row: GroupRow
+
+
+@dataclass(frozen=True, slots=True)
+class UnpricedModel:
+    model: str
+    requests: int
+    prompt_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """What is not in the numbers, or only as a bound; every count that ingest or pricing had to set aside."""
+
+    files: int = 0
+    files_missing: int = 0
+    files_unreadable: int = 0
+    lines: int = 0
+    broken_lines: int = 0
+    synthetic_lines: int = 0
+    zero_usage_requests: int = 0
+    copied_requests: int = 0
+    split_lines_merged: int = 0
+    progress_only_requests: int = 0
+    output_lower_bound_requests: int = 0
+    date_estimated_requests: int = 0
+    region_unknown_requests: int = 0
+    priority_tier_requests: int = 0
+    ttl_assumed_5m_requests: int = 0
+    several_iterations_requests: int = 0
+    invalid_usage_fields: int = 0
+    unpriced_requests: int = 0
+    unpriced_models: tuple[UnpricedModel, ...] = ()
+    compactions_without_usage: int = 0
+    recaps_without_usage: int = 0
+    titles_without_usage: int = 0
+    api_error_retries: int = 0
+    interrupted_requests: int = 0
+    cost_state_usd: Decimal | None = None
+    """Claude Code's own running total (cost-state records) where logs hold one."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngestResult:
+    """What one ingest read. `bytes_read` is 0 when nothing changed."""
+
+    files_seen: int = 0
+    files_read: int = 0
+    files_appended: int = 0
+    files_missing: int = 0
+    bytes_read: int = 0
+    lines_read: int = 0
+    broken_lines: int = 0
+    unreadable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    version: str
+    timezone: str
+    price_source: str
+    price_date: str
+    scope: tuple[str, ...]
+    since: datetime | None
+    until: datetime | None
+    projects: tuple[str, ...]
+    models: tuple[str, ...]
+    database: str
+    sample_data: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AnalyzeReport:
+    meta: Meta
+    totals: Totals
+    by_model: tuple[GroupRow, ...]
+    by_project: tuple[GroupRow, ...]
+    by_session: tuple[GroupRow, ...]
+    by_day: tuple[DayRow, ...]
+    by_agent_type: tuple[GroupRow, ...]
+    by_ttl: tuple[GroupRow, ...]
+    """Two rows, "5m" and "1h": requests whose writes went to that TTL (a request that wrote nothing is in neither)."""
+    by_version: tuple[GroupRow, ...]
+    quality: Quality
+    ingest: IngestResult = field(default_factory=IngestResult)
