@@ -1,0 +1,205 @@
+"""Prefix-cache accounting in the way of Anthropic's prompt caching: what each request reads, writes and pays in full.
+
+Rule sources, on https://platform.claude.com/docs/en/build-with-claude/prompt-caching:
+
+* entries exist only where a request set a breakpoint; at most 4 of them; a read looks back 20 positions per
+  breakpoint, itself included ("How automatic prefix checking works");
+* lifetime of 5 minutes or 1 hour from the start of the request that wrote or last read the entry; longer lifetimes
+  come first in a prompt; the A/B/C split of the bill ("Mixing different TTLs");
+* a minimum length per model ("Cache limitations"); an entry serves others once its writer's response has begun.
+
+The documentation is silent on four points, decided here:
+
+* An entry whose age equals its lifetime is alive (the documented lifetime is a minimum).
+* A hit refreshes the entry it reads and every live entry inside it, since their content is read too.
+* A hit keeps an entry's lifetime: asking for 1h on a live 5m entry bills no write and so buys no longer life.
+* A breakpoint at or below the hit that has no entry gets one at no charge, living no longer than the entry read.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple
+
+from simulator.trace import Request, Trace, Ttl, Usage
+
+IsolationField = Literal["model", "scope", "salt"]
+
+TTL_SECONDS: Final[Mapping[Ttl, float]] = {"5m": 300.0, "1h": 3600.0}
+
+MIN_CACHEABLE_TOKENS: Final[Mapping[str, int]] = {
+    "claude-fable-5": 512,
+    "claude-mythos-5": 512,
+    "claude-mythos-preview": 2048,
+    "claude-opus-5": 512,
+    "claude-opus-4-8": 1024,
+    "claude-opus-4-7": 2048,
+    "claude-opus-4-6": 4096,
+    "claude-opus-4-5": 4096,
+    "claude-opus-4": 1024,
+    "claude-sonnet-5-5": 512,
+    "claude-sonnet-5": 1024,
+    "claude-sonnet-4": 1024,
+    "claude-haiku-5-5": 512,
+    "claude-haiku-4-5": 4096,
+    "claude-3-5-haiku": 2048,
+    "claude-3-haiku": 2048,
+    "claude-3": 1024,
+}
+"""Shortest cacheable prompt by model family; the longest name contained in a model id decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The cache's rules. `ttl` overrides what breakpoints ask for; `isolation` names what requests must share."""
+
+    min_cacheable_tokens: Mapping[str, int] = field(default_factory=lambda: MIN_CACHEABLE_TOKENS, hash=False)
+    default_min_cacheable_tokens: int = 1024
+    look_back: int = 20
+    max_breakpoints: int = 4
+    enabled: bool = True
+    ttl: Ttl | None = None
+    isolation: frozenset[IsolationField] = frozenset({"model", "scope", "salt"})
+
+    def __post_init__(self) -> None:
+        if self.look_back < 1:
+            raise ValueError(f"look_back must be at least 1 (the breakpoint itself), not {self.look_back}")
+        if self.max_breakpoints < 0:
+            raise ValueError(f"max_breakpoints must not be negative, not {self.max_breakpoints}")
+
+    def min_tokens(self, model: str) -> int:
+        """Shortest prefix that `model` caches; provider prefixes and date suffixes of the id do not matter."""
+        names = [name for name in self.min_cacheable_tokens if name in model]
+        return self.min_cacheable_tokens[max(names, key=len)] if names else self.default_min_cacheable_tokens
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A cached prefix: touched and available at times in seconds, living for `ttl` after `touched`."""
+
+    touched: float
+    available: float
+    ttl: Ttl
+
+    def alive(self, now: float) -> bool:
+        return now - self.touched <= TTL_SECONDS[self.ttl]
+
+
+class _Prefix(NamedTuple):
+    """A prompt up to the end of one segment: identity of the cumulative content, size, and breakpoint if any."""
+
+    node: int
+    tokens: int
+    position: int
+    breakpoint: Ttl | None
+
+
+class _Cache:
+    """State of one simulation. Prefixes are interned as nodes of a trie, so equal nodes mean equal content."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._roots: dict[tuple[str | None, ...], int] = {}
+        self._nodes: dict[tuple[int, str], int] = {}
+        self._entries: dict[int, _Entry] = {}
+        self._minimum: dict[str, int] = {}
+
+    def serve(self, request: Request) -> Usage:
+        """Bill one request and update the cache. Requests come in order of their start."""
+        prefixes = self._prefixes(request)
+        total = prefixes[-1].tokens if prefixes else 0
+        if request.model not in self._minimum:
+            self._minimum[request.model] = self._policy.min_tokens(request.model)
+        minimum = self._minimum[request.model]
+        marks = [i for i, p in enumerate(prefixes) if p.breakpoint is not None and p.tokens >= minimum]
+        hit = self._highest_hit(prefixes, marks, request.started_at_s)
+        read = 0 if hit is None else prefixes[hit].tokens
+        one_hour = max((prefixes[i].tokens for i in marks if prefixes[i].breakpoint == "1h"), default=0)
+        one_hour = max(read, one_hour)
+        last = max(one_hour, prefixes[marks[-1]].tokens if marks else 0)
+        self._store(request, prefixes, marks, hit)
+        return Usage(
+            input_tokens=total - last,
+            cache_read_tokens=read,
+            cache_creation_5m_tokens=last - one_hour,
+            cache_creation_1h_tokens=one_hour - read,
+            output_tokens=request.output_tokens,
+        )
+
+    def _prefixes(self, request: Request) -> list[_Prefix]:
+        honoured = self._policy.isolation
+        group = (
+            request.model if "model" in honoured else None,
+            request.scope if "scope" in honoured else None,
+            request.salt if "salt" in honoured else None,
+        )
+        node = self._roots.setdefault(group, -1 - len(self._roots))
+        tokens = position = 0
+        prefixes: list[_Prefix] = []
+        for segment in request.segments:
+            node = self._nodes.setdefault((node, segment.key), len(self._nodes))
+            tokens += segment.tokens
+            position += segment.positions
+            ttl = segment.breakpoint and (self._policy.ttl or segment.breakpoint)
+            prefixes.append(_Prefix(node, tokens, position, ttl))
+        return prefixes
+
+    def _highest_hit(self, prefixes: list[_Prefix], marks: list[int], now: float) -> int | None:
+        """Index of the longest readable prefix: an entry within the look-back of some breakpoint."""
+        for mark in reversed(marks):
+            lowest = prefixes[mark].position - self._policy.look_back + 1
+            for i in range(mark, -1, -1):
+                if prefixes[i].position < lowest:
+                    break
+                entry = self._entries.get(prefixes[i].node)
+                if entry is not None and entry.available <= now and entry.alive(now):
+                    return i
+        return None
+
+    def _store(self, request: Request, prefixes: list[_Prefix], marks: list[int], hit: int | None) -> None:
+        """Refresh what the hit read, then leave an entry at every breakpoint that counts."""
+        now = request.started_at_s
+        available = max(now, request.response_began_at_s)
+        read_ttl: Ttl | None = None
+        if hit is not None:
+            read_ttl = self._entries[prefixes[hit].node].ttl
+            for prefix in prefixes[: hit + 1]:
+                entry = self._entries.get(prefix.node)
+                if entry is not None and entry.alive(now):
+                    entry.touched = now
+        for i in marks:
+            asked = prefixes[i].breakpoint
+            assert asked is not None
+            within_hit = hit is not None and i <= hit
+            ttl: Ttl = "5m" if within_hit and read_ttl == "5m" else asked
+            entry = self._entries.get(prefixes[i].node)
+            if entry is None or not entry.alive(now):
+                self._entries[prefixes[i].node] = _Entry(now, available, ttl)
+            elif not within_hit:  # written by a request whose response has not begun: both writers pay
+                entry.touched = now
+                entry.available = min(entry.available, available)
+                entry.ttl = "1h" if "1h" in (entry.ttl, ttl) else "5m"
+
+
+def check_breakpoints(request: Request, policy: Policy) -> None:
+    """Raise ValueError where the API would refuse the request: too many breakpoints, or a 5m one before a 1h one."""
+    ttls = [policy.ttl or s.breakpoint for s in request.segments if s.breakpoint is not None]
+    if len(ttls) > policy.max_breakpoints:
+        raise ValueError(f"request {request.id}: {len(ttls)} breakpoints, at most {policy.max_breakpoints} are allowed")
+    if "5m" in ttls and "1h" in ttls[ttls.index("5m") :]:
+        raise ValueError(f"request {request.id}: a 1h breakpoint follows a 5m one; longer TTLs must come first")
+
+
+def simulate(trace: Trace, policy: Policy) -> list[Usage]:
+    """What each request of `trace` would be billed under `policy`, in the trace's order.
+
+    Requests are served by start time (equal starts: in the trace's order). With caching disabled, every prompt token
+    is input and breakpoints are not checked.
+    """
+    if not policy.enabled:
+        return [Usage(sum(s.tokens for s in r.segments), output_tokens=r.output_tokens) for r in trace]
+    for request in trace:
+        check_breakpoints(request, policy)
+    cache = _Cache(policy)
+    order: Iterable[int] = sorted(range(len(trace)), key=lambda i: trace[i].started_at_s)
+    billed = {i: cache.serve(trace[i]) for i in order}
+    return [billed[i] for i in range(len(trace))]

@@ -1,0 +1,127 @@
+"""Block caches: hand-worked examples, a list-based LRU twin, and Belady's bound."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.capacity import EVICTIONS, Eviction, simulate_capacity
+
+BELADY_STRING = [[7, 0, 1, 2, 0, 3, 0, 4, 2, 3, 0, 3, 2, 1, 2, 0, 1, 7, 0, 1]]  # the textbooks' reference string
+flat = st.lists(st.lists(st.integers(0, 6), max_size=8), max_size=12)
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> list[list[int]]:
+    """Requests whose block ids are chained: an id names its whole path."""
+    ids: dict[tuple[int, ...], int] = {}
+    paths = draw(st.lists(st.lists(st.integers(0, 1), max_size=6), max_size=12))
+    return [[ids.setdefault(tuple(p[: n + 1]), len(ids)) for n in range(len(p))] for p in paths]
+
+
+def hits(requests: list[list[int]], budget: int, eviction: Eviction) -> int:
+    return simulate_capacity(requests, budget, eviction).hit_blocks
+
+
+@pytest.mark.parametrize(("eviction", "expected"), [("fifo", 5), ("lru", 8), ("belady", 12)])
+def test_textbook_reference_string(eviction: Eviction, expected: int) -> None:
+    """15 and 12 faults with three frames; Belady has one less than the textbooks' 9, as it may decline to keep."""
+    assert hits(BELADY_STRING, 3, eviction) == expected
+
+
+def test_fifo_forgets_what_lru_keeps() -> None:
+    requests = [[1], [2], [1], [3], [1]]
+    assert hits(requests, 2, "lru") == 2
+    assert hits(requests, 2, "fifo") == 1
+
+
+def test_lfu_keeps_the_frequent_and_breaks_ties_by_age() -> None:
+    assert hits([[1], [1], [2], [3], [1]], 2, "lfu") == 2
+    assert hits([[1], [2], [3], [2]], 2, "lfu") == 1
+
+
+def test_leaf_lru_evicts_tails_first() -> None:
+    requests = [[1, 2, 3], [1, 4], [1, 2]]
+    assert hits(requests, 3, "leaf-lru") == 3
+    assert hits([[1, 2, 3], [1, 2, 3]], 2, "leaf-lru") == 2
+    assert hits([[1, 2, 3], [1, 2, 3]], 2, "lru") == 0
+
+
+def test_prefix_hits_stop_at_the_first_miss() -> None:
+    result = simulate_capacity([[1, 2, 3], [9], [1, 2, 3]], 3, "fifo", block_tokens=16)
+    assert (result.requested_blocks, result.hit_blocks, result.prefix_hit_blocks) == (7, 0, 0)
+    result = simulate_capacity([[2, 3], [1, 2, 3], [1, 2, 4]], 9)
+    assert (result.hit_blocks, result.prefix_hit_blocks) == (4, 2)
+    assert (result.hit_tokens, result.prefix_hit_tokens, result.requested_tokens) == (64, 32, 128)
+    assert result.hit_rate == 0.5
+
+
+@pytest.mark.parametrize("eviction", EVICTIONS)
+def test_edges(eviction: Eviction) -> None:
+    assert simulate_capacity([], 3, eviction).hit_rate == 0.0
+    assert hits([[1], [1]], 0, eviction) == 0
+    assert hits([[1, 2], [1, 2]], 2, eviction) == 2
+    with pytest.raises(ValueError, match="budget_blocks"):
+        simulate_capacity([], -1, eviction)
+
+
+@given(flat, st.integers(1, 6))
+def test_lru_twin(requests: list[list[int]], budget: int) -> None:
+    cache: list[int] = []
+    found = 0
+    for block in (b for r in requests for b in r):
+        found += block in cache
+        cache = [*(b for b in cache if b != block), block][-budget:]
+    assert hits(requests, budget, "lru") == found
+
+
+@given(flat, st.integers(1, 6))
+def test_lfu_twin(requests: list[list[int]], budget: int) -> None:
+    cache: dict[int, tuple[int, int]] = {}  # block -> (uses, last use)
+    found = 0
+    for clock, block in enumerate(b for r in requests for b in r):
+        found += block in cache
+        if block not in cache and len(cache) >= budget:
+            del cache[min(cache, key=lambda b: cache[b])]
+        cache[block] = (cache.get(block, (0, 0))[0] + 1, clock)
+    assert hits(requests, budget, "lfu") == found
+
+
+@given(trees(), st.integers(1, 8))
+def test_leaf_lru_twin(requests: list[list[int]], budget: int) -> None:
+    used: dict[int, int] = {}
+    parents = {b: a for r in requests for a, b in pairwise(r)}
+    found = clock = 0
+    for request in requests:
+        for i, block in enumerate(request):
+            clock += 1
+            found += block in used
+            if block not in used:
+                leaves = [b for b in used if b not in request[:i] and all(parents.get(c) != b for c in used)]
+                if i and request[i - 1] not in used:
+                    continue
+                if len(used) >= budget:
+                    if not leaves:
+                        continue
+                    del used[min(leaves, key=lambda b: used[b])]
+            used[block] = clock
+    assert hits(requests, budget, "leaf-lru") == found
+
+
+@given(st.one_of(flat, trees()), st.integers(1, 6))
+def test_belady_bounds_every_rule(requests: list[list[int]], budget: int) -> None:
+    best = hits(requests, budget, "belady")
+    assert all(hits(requests, budget, e) <= best for e in EVICTIONS)
+
+
+@given(st.one_of(flat, trees()))
+def test_an_unbounded_cache_misses_each_block_once(requests: list[list[int]]) -> None:
+    blocks = [b for r in requests for b in r]
+    assert all(hits(requests, 100, e) == len(blocks) - len(set(blocks)) for e in EVICTIONS)
+
+
+@given(flat, st.integers(1, 6))
+def test_more_room_never_hurts_lru_or_belady(requests: list[list[int]], budget: int) -> None:
+    for eviction in ("lru", "belady"):
+        assert hits(requests, budget, eviction) <= hits(requests, budget + 1, eviction)
