@@ -1,0 +1,108 @@
+"""The DuckDB file: connect, schema, views. The only module that opens a connection."""
+
+import time
+from importlib.resources import files
+from pathlib import Path
+
+import duckdb
+
+from analyzer.errors import DatabaseError
+
+SCHEMA_VERSION = 1
+LOCK_WAIT_S = 30.0
+VIEWS = ("request_keys", "requests", "usage_rows", "priced_rows", "chains", "request_gaps", "rebuilds", "cache_misses",
+         "expected_rebuilds")  # fmt: skip
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS schema_version (version INTEGER);
+CREATE SEQUENCE IF NOT EXISTS file_ids;
+CREATE TABLE IF NOT EXISTS files (
+    file_id BIGINT, path VARCHAR, relative_path VARCHAR, stem VARCHAR, is_agent_file BOOLEAN, device UBIGINT,
+    inode UBIGINT, size UBIGINT, mtime_ns UBIGINT, ctime_ns UBIGINT, first_timestamp TIMESTAMP, first_cwd VARCHAR,
+    lines BIGINT, broken_lines BIGINT, usage_lines BIGINT, synthetic_lines BIGINT, invalid_fields BIGINT, titles BIGINT,
+    missing BOOLEAN);
+CREATE TABLE IF NOT EXISTS sightings (
+    file_id BIGINT, "rank" TINYINT, ordinal BIGINT, message_id VARCHAR, request_id VARCHAR, session_id VARCHAR,
+    uuid VARCHAR, chain VARCHAR, parent_message_id VARCHAR, agent_id VARCHAR, team VARCHAR, model VARCHAR,
+    first_line_at TIMESTAMP, last_line_at TIMESTAMP, started_at TIMESTAMP, after_prompt BOOLEAN, date_estimated BOOLEAN,
+    version VARCHAR, cwd VARCHAR, branch VARCHAR, entrypoint VARCHAR, effort VARCHAR, speed VARCHAR,
+    service_tier VARCHAR, inference_geo VARCHAR, stop_reason VARCHAR, diagnostics VARCHAR, lines BIGINT, input BIGINT,
+    cache_read BIGINT, output BIGINT, creation_flat BIGINT, creation_5m BIGINT, creation_1h BIGINT, has_split BOOLEAN,
+    web_searches BIGINT,
+    iterations STRUCT(kind VARCHAR, model VARCHAR, input_tokens BIGINT, cache_read_tokens BIGINT,
+                      cache_creation_5m_tokens BIGINT, cache_creation_1h_tokens BIGINT, output_tokens BIGINT)[],
+    iterations_output BIGINT, tools VARCHAR[], is_sidechain BOOLEAN);
+CREATE TABLE IF NOT EXISTS events (
+    file_id BIGINT, ordinal BIGINT, chain VARCHAR, "at" TIMESTAMP, kind VARCHAR, detail VARCHAR, uuid VARCHAR);
+CREATE TABLE IF NOT EXISTS agents (file_id BIGINT, agent_id VARCHAR, source TINYINT, agent_type VARCHAR);
+"""
+
+_SESSION_TABLES = """
+CREATE TEMP TABLE IF NOT EXISTS rates (
+    model VARCHAR, day DATE, band TINYINT, speed VARCHAR, inference_geo VARCHAR, service_tier VARCHAR, priced BOOLEAN,
+    input DECIMAL(20,15), cache_read DECIMAL(20,15), cache_creation_5m DECIMAL(20,15),
+    cache_creation_1h DECIMAL(20,15), output DECIMAL(20,15), web_search DECIMAL(20,15));
+"""
+
+
+def connect(path: str) -> duckdb.DuckDBPyConnection:
+    """Open (or create) the database at `path`, or ":memory:". Waits 30 s for a lock, then raises DatabaseError."""
+    connection = _open(path)
+    try:
+        connection.execute("SET TimeZone='UTC'; SET threads=2; SET memory_limit='2GB'")
+        connection.execute(_TABLES)
+        row = connection.execute("SELECT max(version) FROM schema_version").fetchone()
+        found = row[0] if row else None
+        if found is None:
+            connection.execute("INSERT INTO schema_version VALUES (?)", [SCHEMA_VERSION])
+        elif found > SCHEMA_VERSION:
+            raise DatabaseError(
+                f"{path} was written by a newer version of this program (schema {found}, this one knows {SCHEMA_VERSION})",
+                "upgrade claude-ccache, or name another file with --db",
+            )
+        connection.execute(_SESSION_TABLES)
+        for name in VIEWS:
+            text = (files("analyzer") / "sql" / f"{name}.sql").read_text("utf-8")
+            connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS\n{text}")
+    except duckdb.Error as error:
+        connection.close()
+        raise DatabaseError(f"{path} cannot be used: {_first_line(error)}", "name another file with --db") from error
+    except DatabaseError:
+        connection.close()
+        raise
+    return connection
+
+
+def materialize(connection: duckdb.DuckDBPyConnection, names: tuple[str, ...]) -> None:
+    """Turn views into session tables of the same name, so that a report computes each only once."""
+    for name in names:
+        text = (files("analyzer") / "sql" / f"{name}.sql").read_text("utf-8")
+        connection.execute(f"DROP VIEW IF EXISTS temp.main.{name}")
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS\n{text}")
+
+
+def _open(path: str) -> duckdb.DuckDBPyConnection:
+    if path != ":memory:":
+        try:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DatabaseError(f"cannot create the folder of {path}: {error.strerror}", "use --db FILE or --db :memory:") from error
+    deadline = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            return duckdb.connect(path)
+        except duckdb.IOException as error:
+            text = str(error)
+            if "lock" not in text.lower():
+                raise DatabaseError(f"{path} cannot be opened: {_first_line(error)}", "use --db FILE or --db :memory:") from error
+            if time.monotonic() > deadline:
+                raise DatabaseError(
+                    f"{path} is in use by another process", "wait for it to end, or use --db :memory:"
+                ) from error
+            time.sleep(0.1)
+        except duckdb.Error as error:
+            raise DatabaseError(f"{path} is not a usable database: {_first_line(error)}", "name another file with --db") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]

@@ -1,0 +1,104 @@
+"""Find config roots and transcript files. Never opens a transcript, never follows a path that a log names."""
+
+import glob
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from analyzer.errors import NoLogsError
+
+SKIPPED_NAMES = frozenset({"journal.jsonl"})
+SKIPPED_FOLDERS = frozenset({"memory", "tool-results"})
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptFile:
+    """One transcript on disk. `relative_path` is relative to the `projects` folder above it, else to the scanned root."""
+
+    path: str
+    relative_path: str
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
+
+def default_roots(environ: Mapping[str, str], home: Path) -> list[Path]:
+    """Config folders that exist, deduplicated by real path: $CLAUDE_CONFIG_DIR (comma list), ~/.claude, XDG."""
+    names = [part.strip() for part in environ.get("CLAUDE_CONFIG_DIR", "").split(",") if part.strip()]
+    candidates = [Path(name).expanduser() for name in names]
+    candidates += [home / ".claude", Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "claude"]
+    roots: dict[str, Path] = {}
+    for candidate in candidates:
+        if candidate.is_dir():
+            roots.setdefault(os.path.realpath(candidate), candidate)
+    return list(roots.values())
+
+
+def find_transcripts(paths: Iterable[str]) -> tuple[list[TranscriptFile], list[str]]:
+    """Every transcript under files, folders and globs, once per real path, sorted; second: what could not be read.
+
+    Raises NoLogsError for a path that matches nothing.
+    """
+    found: dict[str, TranscriptFile] = {}
+    unreadable: list[str] = []
+    for given in paths:
+        expanded = os.path.expanduser(given)
+        if os.path.lexists(expanded):
+            matches = [expanded]
+        else:
+            matches = sorted(glob.glob(expanded, recursive=True))
+        if not matches:
+            raise NoLogsError(
+                f"no such file or folder: {given}",
+                "give a config folder, a projects folder, a project folder, a .jsonl file or a glob",
+            )
+        for match in matches:
+            if os.path.isdir(match):
+                base = os.path.join(match, "projects")
+                _walk(base if os.path.isdir(base) else match, found, unreadable)
+            else:
+                _add(match, os.path.dirname(os.path.abspath(match)), found, unreadable)
+    return sorted(found.values(), key=lambda file: file.path), sorted(unreadable)
+
+
+def _walk(root: str, found: dict[str, TranscriptFile], unreadable: list[str]) -> None:
+    seen: set[str] = set()
+
+    def on_error(error: OSError) -> None:
+        unreadable.append(f"{error.filename}: {error.strerror}")
+
+    for folder, folders, names in os.walk(root, followlinks=True, onerror=on_error):
+        real = os.path.realpath(folder)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS)
+        for name in names:
+            if name.endswith(".jsonl") and name not in SKIPPED_NAMES:
+                _add(os.path.join(folder, name), root, found, unreadable)
+
+
+def _add(path: str, root: str, found: dict[str, TranscriptFile], unreadable: list[str]) -> None:
+    real = os.path.realpath(path)
+    if real in found or os.path.basename(real) in SKIPPED_NAMES:
+        return
+    try:
+        status = os.stat(real)
+    except OSError as error:
+        unreadable.append(f"{path}: {error.strerror}")
+        return
+    found[real] = TranscriptFile(
+        real, _relative(real, root), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    )
+
+
+def _relative(real: str, root: str) -> str:
+    parts = Path(real).parts
+    if "projects" in parts:
+        last = len(parts) - 1 - parts[::-1].index("projects")
+        return "/".join(parts[last + 1 :])
+    return os.path.relpath(real, os.path.realpath(root)).replace(os.sep, "/")

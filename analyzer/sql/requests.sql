@@ -1,0 +1,44 @@
+-- grain: one row per request (API call) in scope; fields are maxima over its lines, the rest is its owner's
+WITH merged AS (
+    SELECT request_key,
+        min(struct_pack(a := "rank", b := first_line_at, c := coalesce(first_timestamp, first_line_at), d := relative_path,
+            file_id := file_id, ordinal := ordinal, "rank" := "rank")) AS owner,
+        count(DISTINCT file_id) AS files, sum(lines)::BIGINT AS lines,
+        max(input) AS input, max(cache_read) AS cache_read, max(output) AS output_tokens,
+        max(creation_1h) AS creation_1h,
+        max(creation_5m) + greatest(0, max(creation_flat) - max(creation_5m) - max(creation_1h)) AS creation_5m,
+        max(web_searches) AS web_searches, max(stop_reason) AS stop_reason, bool_or(has_split) AS has_split,
+        arg_max(iterations, iterations_output) FILTER (iterations IS NOT NULL) AS iterations,
+        max(speed) AS speed, max(service_tier) AS service_tier, max(inference_geo) AS inference_geo,
+        max(diagnostics) AS diagnostics
+    FROM request_keys GROUP BY request_key
+),
+agent_types AS (SELECT agent_id, arg_min(agent_type, (source, agent_type)) AS agent_type FROM agents GROUP BY agent_id),
+main_files AS (
+    SELECT stem, min_by(first_cwd, relative_path) AS cwd FROM files WHERE NOT is_agent_file AND first_cwd IS NOT NULL GROUP BY stem
+),
+joined AS (
+    SELECT m.*, o.file_id, o.ordinal, o."rank", o.chain, o.message_id, o.session_id, o.agent_id, o.model, o.uuid,
+        o.first_line_at, o.last_line_at, o.started_at, o.date_estimated, o.version, o.cwd, o.branch, o.effort, o.tools,
+        coalesce(main_files.cwd, o.first_cwd, o.cwd, '(unknown)') AS project,
+        CASE
+            WHEN o.team IS NOT NULL THEN 'teammate'
+            WHEN o.agent_id IS NOT NULL THEN coalesce(agent_types.agent_type, 'unknown')
+            WHEN o.is_sidechain THEN 'unknown'
+            ELSE 'main'
+        END AS agent_type,
+        -- for chains, the context is what the last message entry saw
+        list_filter(m.iterations, lambda e: e.kind IN ('message', 'fallback_message'))[-1] AS context
+    FROM merged m
+    JOIN request_keys o ON o.request_key = m.request_key AND o.file_id = m.owner.file_id
+        AND o.ordinal = m.owner.ordinal AND o."rank" = m.owner."rank"
+    LEFT JOIN agent_types ON o.agent_id = agent_types.agent_id
+    LEFT JOIN main_files ON o.session_id = main_files.stem
+)
+SELECT joined.* EXCLUDE (context),
+    coalesce(context.cache_read_tokens, cache_read) AS context_read_tokens,
+    coalesce(context.cache_creation_5m_tokens, creation_5m) AS context_5m_tokens,
+    coalesce(context.cache_creation_1h_tokens, creation_1h) AS context_1h_tokens,
+    (timezone(getvariable('timezone'), timezone('UTC', first_line_at)))::DATE AS day
+FROM joined
+WHERE input + cache_read + output_tokens + creation_5m + creation_1h > 0 OR iterations IS NOT NULL
