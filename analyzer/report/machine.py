@@ -59,7 +59,7 @@ def analyze_markdown(report: AnalyzeReport, top: int = 10) -> str:
     if report.meta.sample_data:
         lines += ["**Sample data, not your sessions.**", ""]
     lines += [
-        f"API-equivalent cost **{format_usd(usage.cost_usd)}** over {format_count(usage.requests)} requests, "
+        f"API-equivalent cost **{format_usd(usage.cost_usd) if usage.requests else 'none'}** over {format_count(usage.requests)} requests, "
         f"hit rate **{format_percent(usage.hit_rate)}**. "
         f"Prices: {escape_markdown(report.meta.price_source)}, {escape_markdown(report.meta.price_date)}.",
         "",

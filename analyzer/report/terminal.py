@@ -34,8 +34,6 @@ def render_analyze(report: AnalyzeReport, console: Console, *, top: int = 10) ->
         _groups(screen, "Sessions", report.by_session, top, "session")
         _groups(screen, "Main and subagents", report.by_agent_type, None, "agent_type")
         _groups(screen, "Time to live of cache writes", report.by_ttl, None, "ttl")
-    else:
-        screen.line(Text("No requests in this scope.", "yellow"))
     _missing(screen, report)
 
 
@@ -95,7 +93,7 @@ def _spend(screen: _Screen, report: AnalyzeReport) -> None:
     )
     if usage.unpriced_requests:
         spend.append(f", {format_count(usage.unpriced_requests)} of them unpriced", "yellow")
-    screen.line(spend)
+    screen.line(spend if usage.requests else Text("No requests in this scope.", "bold yellow"))
     zone = _zone(meta.timezone)
     since, until = meta.since or usage.first_at, meta.until or usage.last_at
     period = f"{_moment(since, zone) or 'first log'} to {_moment(until, zone) or 'now'}, {meta.timezone}"
@@ -112,11 +110,12 @@ def _shares(screen: _Screen, totals: Totals) -> None:
     screen.heading("Where tokens and money went")
     table = screen.table()
     table.add_column("", no_wrap=True, overflow=screen.cut)
-    wide = screen.width >= 70
+    shares, wide = screen.width >= 56, screen.width >= 70
     bar_width = max(6, min(40, (screen.width - 60) // 2))
     for title in ("tokens", "cost"):
         table.add_column(title, justify="right", no_wrap=True, overflow=screen.cut)
-        table.add_column("share", justify="right", no_wrap=True, overflow=screen.cut)
+        if shares:
+            table.add_column("share", justify="right", no_wrap=True, overflow=screen.cut)
         if wide:
             table.add_column("", ratio=1, no_wrap=True, overflow="crop")
     everything = usage.prompt_tokens + usage.output_tokens
@@ -128,7 +127,7 @@ def _shares(screen: _Screen, totals: Totals) -> None:
             (format_usd(money), None if money is None else share(money, usage.cost_usd)),
         )
         for amount, part in sides:
-            cells += [amount, format_percent(part)]
+            cells += [amount, format_percent(part)] if shares else [amount]
             if wide:
                 cells.append(Text(share_bar(part, bar_width, ascii_only=screen.ascii_only), style))
         table.add_row(*cells)
@@ -203,6 +202,8 @@ def _groups(screen: _Screen, title: str, rows: Sequence[GroupRow], top: int | No
 
 
 def _columns(width: int) -> tuple[tuple[str, int], ...]:
+    if width < 32:
+        return (("cost", 9),)
     if width < 70:
         return (("cost", 9), ("hit rate", 8))
     if width < 100:
