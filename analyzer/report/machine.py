@@ -55,11 +55,12 @@ def analyze_csv(report: AnalyzeReport, by: str) -> str:
 def analyze_markdown(report: AnalyzeReport, top: int = 10) -> str:
     totals, usage = report.totals, report.totals.usage
     everything = usage.prompt_tokens + usage.output_tokens
+    spend = format_usd(usage.cost_usd) if usage.requests else "none"
     lines = ["# Prompt cache report", ""]
     if report.meta.sample_data:
         lines += ["**Sample data, not your sessions.**", ""]
     lines += [
-        f"API-equivalent cost **{format_usd(usage.cost_usd) if usage.requests else 'none'}** over {format_count(usage.requests)} requests, "
+        f"API-equivalent cost **{spend}** over {format_count(usage.requests)} requests, "
         f"hit rate **{format_percent(usage.hit_rate)}**. "
         f"Prices: {escape_markdown(report.meta.price_source)}, {escape_markdown(report.meta.price_date)}.",
         "",
