@@ -100,7 +100,6 @@ class _Overlay:
     regional_gov_prefixes: frozenset[str]
     geo_models: frozenset[str]
     alias: Mapping[str, str]
-    unpriced: frozenset[str]
     dated: tuple[_Period, ...]
     fast: tuple[_Period, ...]
     long_context: tuple[_Period, ...]
@@ -156,7 +155,6 @@ def _overlay() -> _Overlay:
         regional_gov_prefixes=frozenset(regional["gov"]),
         geo_models=frozenset(raw["inference_geo"]["models"]),
         alias={row["model"]: row["as"] for row in raw["alias"]},
-        unpriced=frozenset(row["model"] for row in raw["unpriced"]),
         dated=_periods(raw["dated"]),
         fast=_periods(raw["fast"]),
         long_context=_periods(raw["long_context"]),
@@ -253,8 +251,6 @@ def _fast_period(canonical: str, at: datetime) -> _Period | None:
 def _list_rates(canonical: str, at: datetime, band: int, fast: bool) -> Rates | None:
     """List price of a canonical model at an instant, before geography, region and batch."""
     overlay = _overlay()
-    if canonical in overlay.unpriced:
-        return None
     model = _library_model(overlay.alias.get(canonical, canonical))
     if model is None:
         return None

@@ -358,6 +358,12 @@ def test_own_prices_replace_list_prices_within_their_dates(tmp_path: Path) -> No
     assert rate("claude-opus-4-6", "2026-06-15", overrides=own, speed="fast").input == D("6.6")
 
 
+def test_the_last_matching_entry_of_a_price_file_wins(tmp_path: Path) -> None:
+    first = ENTRY.format(model="claude-mythos-preview")
+    own = table(tmp_path, first, first.replace("1.1", "25"))
+    assert rate("claude-mythos-preview", overrides=own).input == 25
+
+
 @pytest.mark.parametrize(
     ("text", "part"),
     [
