@@ -10,8 +10,17 @@ from analyzer.errors import DatabaseError
 
 SCHEMA_VERSION = 1
 LOCK_WAIT_S = 30.0
-VIEWS = ("request_keys", "requests", "usage_rows", "priced_rows", "chains", "request_gaps", "rebuilds", "cache_misses",
-         "expected_rebuilds")  # fmt: skip
+VIEWS = (
+    "request_keys",
+    "requests",
+    "usage_rows",
+    "priced_rows",
+    "chains",
+    "request_gaps",
+    "rebuilds",
+    "cache_misses",
+    "expected_rebuilds",
+)
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS schema_version (version INTEGER);
@@ -39,8 +48,8 @@ CREATE TABLE IF NOT EXISTS agents (file_id BIGINT, agent_id VARCHAR, source TINY
 
 _SESSION_TABLES = """
 CREATE TEMP TABLE IF NOT EXISTS rates (
-    model VARCHAR, day DATE, band TINYINT, speed VARCHAR, inference_geo VARCHAR, service_tier VARCHAR, priced BOOLEAN,
-    input DECIMAL(20,15), cache_read DECIMAL(20,15), cache_creation_5m DECIMAL(20,15),
+    model VARCHAR, hour TIMESTAMP, band TINYINT, speed VARCHAR, inference_geo VARCHAR, service_tier VARCHAR,
+    priced BOOLEAN, input DECIMAL(20,15), cache_read DECIMAL(20,15), cache_creation_5m DECIMAL(20,15),
     cache_creation_1h DECIMAL(20,15), output DECIMAL(20,15), web_search DECIMAL(20,15));
 """
 
@@ -57,10 +66,13 @@ def connect(path: str) -> duckdb.DuckDBPyConnection:
             connection.execute("INSERT INTO schema_version VALUES (?)", [SCHEMA_VERSION])
         elif found > SCHEMA_VERSION:
             raise DatabaseError(
-                f"{path} was written by a newer version of this program (schema {found}, this one knows {SCHEMA_VERSION})",
+                f"{path} was written by a newer version (schema {found}, this one knows {SCHEMA_VERSION})",
                 "upgrade claude-ccache, or name another file with --db",
             )
         connection.execute(_SESSION_TABLES)
+        connection.execute(
+            "SET VARIABLE scope_all = true; SET VARIABLE scope_files = []::BIGINT[]; SET VARIABLE timezone = 'UTC'"
+        )
         for name in VIEWS:
             text = (files("analyzer") / "sql" / f"{name}.sql").read_text("utf-8")
             connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS\n{text}")
@@ -71,6 +83,12 @@ def connect(path: str) -> duckdb.DuckDBPyConnection:
         connection.close()
         raise
     return connection
+
+
+def view_grains() -> list[tuple[str, str]]:
+    """Each view's name and the grain that its first line states."""
+    texts = ((name, (files("analyzer") / "sql" / f"{name}.sql").read_text("utf-8")) for name in VIEWS)
+    return [(name, text.partition("\n")[0].removeprefix("-- grain: ")) for name, text in texts]
 
 
 def materialize(connection: duckdb.DuckDBPyConnection, names: tuple[str, ...]) -> None:
@@ -86,7 +104,9 @@ def _open(path: str) -> duckdb.DuckDBPyConnection:
         try:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise DatabaseError(f"cannot create the folder of {path}: {error.strerror}", "use --db FILE or --db :memory:") from error
+            raise DatabaseError(
+                f"cannot create the folder of {path}: {error.strerror}", "use --db FILE or --db :memory:"
+            ) from error
     deadline = time.monotonic() + LOCK_WAIT_S
     while True:
         try:
@@ -94,14 +114,18 @@ def _open(path: str) -> duckdb.DuckDBPyConnection:
         except duckdb.IOException as error:
             text = str(error)
             if "lock" not in text.lower():
-                raise DatabaseError(f"{path} cannot be opened: {_first_line(error)}", "use --db FILE or --db :memory:") from error
+                raise DatabaseError(
+                    f"{path} cannot be opened: {_first_line(error)}", "use --db FILE or --db :memory:"
+                ) from error
             if time.monotonic() > deadline:
                 raise DatabaseError(
                     f"{path} is in use by another process", "wait for it to end, or use --db :memory:"
                 ) from error
             time.sleep(0.1)
         except duckdb.Error as error:
-            raise DatabaseError(f"{path} is not a usable database: {_first_line(error)}", "name another file with --db") from error
+            raise DatabaseError(
+                f"{path} is not a usable database: {_first_line(error)}", "name another file with --db"
+            ) from error
 
 
 def _first_line(error: Exception) -> str:

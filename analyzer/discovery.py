@@ -14,7 +14,7 @@ SKIPPED_FOLDERS = frozenset({"memory", "tool-results"})
 
 @dataclass(frozen=True, slots=True)
 class TranscriptFile:
-    """One transcript on disk. `relative_path` is relative to the `projects` folder above it, else to the scanned root."""
+    """One transcript on disk; `relative_path` starts below the nearest `projects` folder, else at the scanned root."""
 
     path: str
     relative_path: str
@@ -37,6 +37,11 @@ def default_roots(environ: Mapping[str, str], home: Path) -> list[Path]:
     return list(roots.values())
 
 
+def sample_root() -> Path:
+    """The sample sessions that ship in the package."""
+    return Path(__file__).parent / "samples"
+
+
 def find_transcripts(paths: Iterable[str]) -> tuple[list[TranscriptFile], list[str]]:
     """Every transcript under files, folders and globs, once per real path, sorted; second: what could not be read.
 
@@ -46,10 +51,7 @@ def find_transcripts(paths: Iterable[str]) -> tuple[list[TranscriptFile], list[s
     unreadable: list[str] = []
     for given in paths:
         expanded = os.path.expanduser(given)
-        if os.path.lexists(expanded):
-            matches = [expanded]
-        else:
-            matches = sorted(glob.glob(expanded, recursive=True))
+        matches = [expanded] if os.path.lexists(expanded) else sorted(glob.glob(expanded, recursive=True))
         if not matches:
             raise NoLogsError(
                 f"no such file or folder: {given}",
@@ -92,7 +94,13 @@ def _add(path: str, root: str, found: dict[str, TranscriptFile], unreadable: lis
         unreadable.append(f"{path}: {error.strerror}")
         return
     found[real] = TranscriptFile(
-        real, _relative(real, root), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        real,
+        _relative(real, root),
+        status.st_dev,
+        status.st_ino,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
     )
 
 

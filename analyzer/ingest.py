@@ -135,16 +135,28 @@ def parse_batch(
                     stream.write(encode(item) + b"\n")
             rows.append(
                 {
-                    "file_id": file_id, "path": file.path, "relative_path": file.relative_path, "stem": parsed.stem,
-                    "is_agent_file": parsed.is_agent_file, "device": file.device, "inode": file.inode, "size": file.size,
-                    "mtime_ns": file.mtime_ns, "ctime_ns": file.ctime_ns,
+                    "file_id": file_id,
+                    "path": file.path,
+                    "relative_path": file.relative_path,
+                    "stem": parsed.stem,
+                    "is_agent_file": parsed.is_agent_file,
+                    "device": file.device,
+                    "inode": file.inode,
+                    "size": file.size,
+                    "mtime_ns": file.mtime_ns,
+                    "ctime_ns": file.ctime_ns,
                     "first_timestamp": parsed.first_timestamp and parsed.first_timestamp.replace(tzinfo=None),
-                    "first_cwd": parsed.first_cwd, "lines": parsed.lines, "broken_lines": parsed.broken_lines,
-                    "usage_lines": parsed.usage_lines, "synthetic_lines": parsed.synthetic_lines,
-                    "invalid_fields": parsed.invalid_fields, "titles": parsed.titles, "missing": False,
+                    "first_cwd": parsed.first_cwd,
+                    "lines": parsed.lines,
+                    "broken_lines": parsed.broken_lines,
+                    "usage_lines": parsed.usage_lines,
+                    "synthetic_lines": parsed.synthetic_lines,
+                    "invalid_fields": parsed.invalid_fields,
+                    "titles": parsed.titles,
+                    "missing": False,
                     "bytes_read": parsed.bytes_read,
                 }
-            )  # fmt: skip
+            )
     return rows, failed
 
 
@@ -185,5 +197,6 @@ def _load(connection: duckdb.DuckDBPyConnection, table: str, folder: str) -> Non
     described = connection.execute(f"DESCRIBE {table}").fetchall()
     columns = "{" + ", ".join(f"\"{row[0]}\": '{row[1]}'" for row in described) + "}"
     connection.execute(
-        f"INSERT INTO {table} BY NAME SELECT * FROM read_json(?, format='newline_delimited', columns={columns})", [paths]
+        f"INSERT INTO {table} BY NAME SELECT * FROM read_json(?, format='newline_delimited', columns={columns})",
+        [paths],
     )

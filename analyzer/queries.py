@@ -10,12 +10,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import duckdb
 
 from analyzer import __version__
-from analyzer.database import materialize
-from analyzer.errors import UsageError
+from analyzer.database import materialize, view_grains
+from analyzer.errors import QueryError, UsageError
 from analyzer.prices import PriceTable, is_regional, price_source, rates_for
 from analyzer.results import AnalyzeReport, DayRow, GroupRow, IngestResult, Meta, Quality, Totals, UnpricedModel
 
-FINAL_OUTPUT_SINCE = (2, 1, 59)
+LAST_PART = "regexp_extract({}, '([^/\\\\]*)[/\\\\]*$', 1)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +45,28 @@ def analyze(
     open_scope(connection, scope, prices)
     where, values = _filter(scope, since, until)
     connection.execute(f"CREATE OR REPLACE TEMP TABLE shown AS SELECT * FROM requests WHERE {where}", values)
-    connection.execute("CREATE OR REPLACE TEMP TABLE rows AS SELECT * FROM priced_rows WHERE request_key IN (SELECT request_key FROM shown)")
+    connection.execute(
+        """CREATE OR REPLACE TEMP TABLE rows AS
+        SELECT * FROM priced_rows WHERE request_key IN (SELECT request_key FROM shown)"""
+    )
     _rewrites(connection)
     return AnalyzeReport(
         meta=Meta(
-            __version__, scope.timezone, *price_source(), scope.described, since, until, scope.projects, scope.models,
-            scope.database, scope.sample_data,
+            __version__,
+            scope.timezone,
+            *price_source(),
+            scope.described,
+            since,
+            until,
+            scope.projects,
+            scope.models,
+            scope.database,
+            scope.sample_data,
         ),
         totals=_totals(connection),
         by_model=_groups(connection, "rows.model", "rows.model"),
-        by_project=_groups(connection, "rows.project", "regexp_extract(rows.project, '([^/\\\\]*)[/\\\\]*$', 1)"),
-        by_session=_groups(connection, "rows.session_id", "regexp_extract(any_value(rows.project), '([^/\\\\]*)[/\\\\]*$', 1)"),
+        by_project=_groups(connection, "rows.project", LAST_PART.format("rows.project")),
+        by_session=_groups(connection, "rows.session_id", LAST_PART.format("any_value(rows.project)")),
         by_day=tuple(
             DayRow(date.fromisoformat(row.key), row)
             for row in sorted(_groups(connection, "rows.day::VARCHAR", "rows.day::VARCHAR"), key=lambda row: row.key)
@@ -70,7 +81,7 @@ def analyze(
         by_version=_groups(connection, "coalesce(rows.version, 'unknown')", "coalesce(rows.version, 'unknown')"),
         quality=_quality(connection),
         ingest=ingested or IngestResult(),
-    )  # fmt: skip
+    )
 
 
 def open_scope(connection: duckdb.DuckDBPyConnection, scope: Scope, prices: PriceTable | None = None) -> None:
@@ -81,23 +92,31 @@ def open_scope(connection: duckdb.DuckDBPyConnection, scope: Scope, prices: Pric
     materialize(connection, ("request_keys", "requests", "usage_rows"))
     prompt = "input_tokens + cache_read_tokens + cache_creation_5m_tokens + cache_creation_1h_tokens"
     wanted = connection.execute(
-        f"""SELECT DISTINCT model, first_line_at::DATE, CASE WHEN {prompt} <= 100000 THEN 0 WHEN {prompt} <= 200000
-            THEN 1 ELSE 2 END, speed, inference_geo, service_tier FROM usage_rows"""
+        f"""SELECT DISTINCT model, date_trunc('hour', first_line_at)::TIMESTAMP, CASE WHEN {prompt} <= 100000 THEN 0
+            WHEN {prompt} <= 200000 THEN 1 ELSE 2 END, speed, inference_geo, service_tier FROM usage_rows"""
     ).fetchall()
-    rows = []
-    for model, day, band, speed, geo, tier in wanted:
-        at = datetime.combine(day, time(12), UTC)
+    columns: list[list[Any]] = [[] for _ in range(13)]
+    for model, hour, band, speed, geo, tier in wanted:
         rates = rates_for(
-            model, at, prompt_tokens=(1, 100_001, 200_001)[band], speed=speed, inference_geo=geo, service_tier=tier, overrides=prices
+            model,
+            hour.replace(tzinfo=UTC),
+            prompt_tokens=(1, 100_001, 200_001)[band],
+            speed=speed,
+            inference_geo=geo,
+            service_tier=tier,
+            overrides=prices,
         )
-        classes: list[Decimal | None] = [None] * 6
+        classes: list[str | None] = [None] * 6
         if rates is not None:
-            per_token = [rates.input, rates.cache_read, rates.cache_creation_5m, rates.cache_creation_1h, rates.output]
-            classes = [*(rate / 1_000_000 for rate in per_token), rates.web_search_usd]
-        rows.append([model, day, band, speed, geo, tier, rates is not None, *classes])
+            per_mtok = (rates.input, rates.cache_read, rates.cache_creation_5m, rates.cache_creation_1h, rates.output)
+            classes = [*(f"{rate / 1_000_000:f}" for rate in per_mtok), f"{rates.web_search_usd:f}"]
+        row = (model, hour, band, speed, geo, tier, rates is not None, *classes)
+        for column, value in zip(columns, row, strict=True):
+            column.append(value)
     connection.execute("DELETE FROM rates")
-    if rows:
-        connection.executemany("INSERT INTO rates VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)", rows)
+    types = ("VARCHAR", "TIMESTAMP", "TINYINT", "VARCHAR", "VARCHAR", "VARCHAR", "BOOLEAN", *["VARCHAR"] * 6)
+    values = ", ".join(f"unnest(?::{name}[])" for name in types)
+    connection.execute(f"INSERT INTO rates SELECT {values}", columns)
     materialize(connection, ("priced_rows", "chains", "request_gaps", "rebuilds"))
 
 
@@ -146,11 +165,40 @@ def _groups(connection: duckdb.DuckDBPyConnection, key: str, label: str, where: 
 
 
 def _group_row(row: Sequence[Any]) -> GroupRow:
-    *head, cost, unpriced, first, last, misses, expected, rewritten = row
+    (
+        key,
+        label,
+        requests,
+        uncached,
+        five,
+        hour,
+        read,
+        output,
+        cost,
+        unpriced,
+        first,
+        last,
+        misses,
+        expected,
+        rewritten,
+    ) = row
     return GroupRow(
-        *head, _money(cost) if cost is not None else None, unpriced,
-        first and first.replace(tzinfo=UTC), last and last.replace(tzinfo=UTC), misses, expected, rewritten,
-    )  # fmt: skip
+        key=key,
+        label=label or key,
+        requests=requests,
+        input_tokens=uncached,
+        cache_creation_5m_tokens=five,
+        cache_creation_1h_tokens=hour,
+        cache_read_tokens=read,
+        output_tokens=output,
+        cost_usd=_money(cost) if cost is not None else None,
+        unpriced_requests=unpriced,
+        first_at=first and first.replace(tzinfo=UTC),
+        last_at=last and last.replace(tzinfo=UTC),
+        misses=misses,
+        expected_rebuilds=expected,
+        rewritten_tokens=rewritten,
+    )
 
 
 def _totals(connection: duckdb.DuckDBPyConnection) -> Totals:
@@ -167,15 +215,30 @@ def _totals(connection: duckdb.DuckDBPyConnection) -> Totals:
         coalesce(sum(rewritten_tokens) FILTER (expected), 0)::BIGINT, sum(rewrite_usd) FILTER (expected)
         FROM shown_rebuilds"""
     ).fetchone()
-    assert total is not None and split is not None and rebuilds is not None
+    assert total is not None
+    assert split is not None
+    assert rebuilds is not None
     return Totals(
-        _group_row(total), *(_money(value) for value in split), rebuilds[0], rebuilds[1], _money(rebuilds[2]),
-        rebuilds[3], rebuilds[4], _money(rebuilds[5]),
-    )  # fmt: skip
+        usage=_group_row(total),
+        input_cost_usd=_money(split[0]),
+        cache_creation_5m_cost_usd=_money(split[1]),
+        cache_creation_1h_cost_usd=_money(split[2]),
+        cache_read_cost_usd=_money(split[3]),
+        output_cost_usd=_money(split[4]),
+        web_search_cost_usd=_money(split[5]),
+        uncached_cost_usd=_money(split[6]),
+        misses=rebuilds[0],
+        miss_rewritten_tokens=rebuilds[1],
+        miss_rewrite_cost_usd=_money(rebuilds[2]),
+        expected_rebuilds=rebuilds[3],
+        expected_rewritten_tokens=rebuilds[4],
+        expected_rewrite_cost_usd=_money(rebuilds[5]),
+    )
 
 
 def _quality(connection: duckdb.DuckDBPyConnection) -> Quality:
-    scoped = "SELECT file_id FROM files WHERE getvariable('scope_all') OR file_id IN (SELECT unnest(getvariable('scope_files')::BIGINT[]))"
+    scoped = """SELECT file_id FROM files
+        WHERE getvariable('scope_all') OR file_id IN (SELECT unnest(getvariable('scope_files')::BIGINT[]))"""
     files = connection.execute(
         f"""SELECT count(*), count(*) FILTER (missing), coalesce(sum(lines), 0)::BIGINT,
         coalesce(sum(broken_lines), 0)::BIGINT, coalesce(sum(synthetic_lines), 0)::BIGINT,
@@ -183,7 +246,8 @@ def _quality(connection: duckdb.DuckDBPyConnection) -> Quality:
         FROM files WHERE file_id IN ({scoped})"""
     ).fetchone()
     zero = connection.execute(
-        "SELECT count(DISTINCT request_key) FROM request_keys WHERE request_key NOT IN (SELECT request_key FROM requests)"
+        """SELECT count(DISTINCT request_key) FROM request_keys
+        WHERE request_key NOT IN (SELECT request_key FROM requests)"""
     ).fetchone()
     requests = connection.execute(
         """SELECT count(*) FILTER (files > 1), coalesce(sum(lines) - count(*), 0)::BIGINT, count(*) FILTER ("rank" = 2),
@@ -191,7 +255,9 @@ def _quality(connection: duckdb.DuckDBPyConnection) -> Quality:
         count(*) FILTER (service_tier = 'priority'), count(*) FILTER (creation_5m > 0 AND NOT has_split),
         count(*) FILTER (iterations IS NOT NULL) FROM shown"""
     ).fetchone()
-    bedrock = connection.execute("SELECT model, count(*) FROM shown WHERE starts_with(message_id, 'msg_bdrk_') GROUP BY 1").fetchall()
+    bedrock = connection.execute(
+        "SELECT model, count(*) FROM shown WHERE starts_with(message_id, 'msg_bdrk_') GROUP BY 1"
+    ).fetchall()
     events = dict(
         connection.execute(f"SELECT kind, count(*) FROM events WHERE file_id IN ({scoped}) GROUP BY 1").fetchall()
     )
@@ -204,20 +270,36 @@ def _quality(connection: duckdb.DuckDBPyConnection) -> Quality:
         + cache_creation_5m_tokens + cache_creation_1h_tokens)::BIGINT, sum(output_tokens)::BIGINT
         FROM rows WHERE NOT coalesce(priced, false) GROUP BY 1 ORDER BY 2 DESC, 1"""
     ).fetchall()
-    assert files is not None and zero is not None and requests is not None and cost_state is not None
+    assert files is not None
+    assert zero is not None
+    assert requests is not None
+    assert cost_state is not None
     return Quality(
-        files=files[0], files_missing=files[1], lines=files[2], broken_lines=files[3], synthetic_lines=files[4],
-        invalid_usage_fields=files[5], titles_without_usage=files[6], zero_usage_requests=zero[0],
-        copied_requests=requests[0], split_lines_merged=requests[1], progress_only_requests=requests[2],
-        output_lower_bound_requests=requests[3], date_estimated_requests=requests[4],
-        priority_tier_requests=requests[5], ttl_assumed_5m_requests=requests[6], several_iterations_requests=requests[7],
+        files=files[0],
+        files_missing=files[1],
+        lines=files[2],
+        broken_lines=files[3],
+        synthetic_lines=files[4],
+        invalid_usage_fields=files[5],
+        titles_without_usage=files[6],
+        zero_usage_requests=zero[0],
+        copied_requests=requests[0],
+        split_lines_merged=requests[1],
+        progress_only_requests=requests[2],
+        output_lower_bound_requests=requests[3],
+        date_estimated_requests=requests[4],
+        priority_tier_requests=requests[5],
+        ttl_assumed_5m_requests=requests[6],
+        several_iterations_requests=requests[7],
         region_unknown_requests=sum(count for model, count in bedrock if not is_regional(model)),
         unpriced_requests=sum(row[1] for row in unpriced),
         unpriced_models=tuple(UnpricedModel(*row) for row in unpriced),
         compactions_without_usage=max(events.get("compact_boundary", 0), events.get("compact_summary", 0)),
-        recaps_without_usage=events.get("away_summary", 0), api_error_retries=events.get("api_error", 0),
-        interrupted_requests=events.get("interrupt", 0), cost_state_usd=cost_state[0],
-    )  # fmt: skip
+        recaps_without_usage=events.get("away_summary", 0),
+        api_error_retries=events.get("api_error", 0),
+        interrupted_requests=events.get("interrupt", 0),
+        cost_state_usd=cost_state[0],
+    )
 
 
 def _money(value: Any) -> Decimal:
@@ -244,3 +326,31 @@ def _instant(text: str | None, zone: ZoneInfo, end: bool) -> datetime | None:
     except (ValueError, OverflowError) as error:
         raise UsageError(f"not a date: {text}", "use YYYY-MM-DD or an ISO 8601 time") from error
     return (at if at.tzinfo else at.replace(tzinfo=zone)).astimezone(UTC)
+
+
+def list_views(connection: duckdb.DuckDBPyConnection) -> tuple[list[str], list[tuple[object, ...]]]:
+    """Each view with its grain and columns."""
+    rows: list[tuple[object, ...]] = []
+    for name, grain in view_grains():
+        columns = connection.execute(f"DESCRIBE {name}").fetchall()
+        rows.append((name, grain, ", ".join(column[0] for column in columns)))
+    return ["view", "grain", "columns"], rows
+
+
+def run_sql(
+    connection: duckdb.DuckDBPyConnection, scope: Scope, query: str
+) -> tuple[list[str], list[tuple[object, ...]]]:
+    """One read-only statement. Raises QueryError for anything else, or for what DuckDB refuses."""
+    open_scope(connection, scope)
+    try:
+        statements = connection.extract_statements(query)
+        if len(statements) != 1 or statements[0].type not in (
+            duckdb.StatementType.SELECT,
+            duckdb.StatementType.EXPLAIN,
+        ):
+            raise QueryError("only one SELECT is allowed", "run `ccache sql` without a query to list the views")
+        connection.execute("SET enable_external_access = false")
+        cursor = connection.execute(statements[0])
+        return [column[0] for column in cursor.description or ()], cursor.fetchall()
+    except duckdb.Error as error:
+        raise QueryError(str(error).splitlines()[0], "run `ccache sql` without a query to list the views") from error

@@ -178,7 +178,8 @@ class ParsedFile:
         if record.parentUuid is None and record.subtype != "compact_boundary" and not record.isCompactSummary:
             if record.type in ("user", "assistant") and uuid:
                 self._segment[chain] = self._segment.get(chain, 0) + 1
-        elif record.subtype == "compact_boundary" and uuid and (leaf := _text(record.logicalParentUuid)):
+        elif record.subtype == "compact_boundary" and uuid:
+            leaf = _text(record.logicalParentUuid) or ""
             if leaf in self._request_on_path:
                 self._request_on_path[uuid] = self._request_on_path[leaf]
         return chain
@@ -190,7 +191,9 @@ class ParsedFile:
         self._asked_at[chain] = (at, not is_result)
         if record.isCompactSummary is True:
             self._event(record, at, "compact_summary", None, chain)
-        if any(isinstance(block.text, str) and block.text.startswith("[Request interrupted by user") for block in content):
+        if any(
+            isinstance(block.text, str) and block.text.startswith("[Request interrupted by user") for block in content
+        ):
             self._event(record, at, "interrupt", None, chain)
         if bytes(record.toolUseResult)[:1] == b"{":
             result = _object(record.toolUseResult)
@@ -238,18 +241,46 @@ class ParsedFile:
         if row is None:
             asked_at, after_prompt = self._asked_at.get(chain, (None, False))
             row = self.sightings[key] = {
-                "rank": rank, "ordinal": self.lines, "message_id": identity, "request_id": request, "session_id": session,
-                "uuid": uuid, "chain": f"{chain}#{self._segment.get(chain, 0)}", "parent_message_id": parent_request,
+                "rank": rank,
+                "ordinal": self.lines,
+                "message_id": identity,
+                "request_id": request,
+                "session_id": session,
+                "uuid": uuid,
+                "chain": f"{chain}#{self._segment.get(chain, 0)}",
+                "parent_message_id": parent_request,
                 "agent_id": chain.removeprefix("agent:") if chain.startswith("agent:") else None,
-                "team": _text(record.teamName), "model": model, "first_line_at": at, "last_line_at": at,
-                "started_at": asked_at, "after_prompt": after_prompt, "date_estimated": False,
-                "version": _text(record.version), "cwd": _text(record.cwd), "branch": _text(record.gitBranch),
-                "entrypoint": _text(record.entrypoint), "effort": _text(record.effort), "speed": None,
-                "service_tier": None, "inference_geo": None, "stop_reason": None, "diagnostics": None,
-                "lines": 0, "input": 0, "cache_read": 0, "output": 0, "creation_flat": 0, "creation_5m": 0,
-                "creation_1h": 0, "has_split": False, "web_searches": 0, "iterations": None, "iterations_output": -1,
-                "tools": [], "is_sidechain": record.isSidechain is True,
-            }  # fmt: skip
+                "team": _text(record.teamName),
+                "model": model,
+                "first_line_at": at,
+                "last_line_at": at,
+                "started_at": asked_at,
+                "after_prompt": after_prompt,
+                "date_estimated": False,
+                "version": _text(record.version),
+                "cwd": _text(record.cwd),
+                "branch": _text(record.gitBranch),
+                "entrypoint": _text(record.entrypoint),
+                "effort": _text(record.effort),
+                "speed": None,
+                "service_tier": None,
+                "inference_geo": None,
+                "stop_reason": None,
+                "diagnostics": None,
+                "lines": 0,
+                "input": 0,
+                "cache_read": 0,
+                "output": 0,
+                "creation_flat": 0,
+                "creation_5m": 0,
+                "creation_1h": 0,
+                "has_split": False,
+                "web_searches": 0,
+                "iterations": None,
+                "iterations_output": -1,
+                "tools": [],
+                "is_sidechain": record.isSidechain is True,
+            }
             if at is None:
                 row["date_estimated"] = True
                 row["first_line_at"] = self._last_timestamp
@@ -293,12 +324,17 @@ class ParsedFile:
         if output > row["iterations_output"]:
             row["iterations_output"] = output
             entries = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
-            row["iterations"] = [self._iteration(entry, row["model"]) for entry in entries] if len(entries) > 1 else None
+            row["iterations"] = (
+                [self._iteration(entry, row["model"]) for entry in entries] if len(entries) > 1 else None
+            )
 
     def _iteration(self, entry: dict[str, Any], model: str) -> dict[str, Any]:
         split = entry.get("cache_creation")
         split = split if isinstance(split, dict) else {}
-        five, hour = self._count(split.get("ephemeral_5m_input_tokens")), self._count(split.get("ephemeral_1h_input_tokens"))
+        five, hour = (
+            self._count(split.get("ephemeral_5m_input_tokens")),
+            self._count(split.get("ephemeral_1h_input_tokens")),
+        )
         flat = self._count(entry.get("cache_creation_input_tokens"))
         return {
             "kind": _text(entry.get("type")) or "message",

@@ -12,7 +12,7 @@ SELECT u.*, r.priced, p.project, p.session_id, p.agent_type, p.day, p.version,
         * r.input)::DECIMAL(38,15) AS uncached_prompt_usd
 FROM usage_rows u
 JOIN requests p USING (request_key)
-LEFT JOIN rates r ON r.model = u.model AND r.day = u.first_line_at::DATE
+LEFT JOIN rates r ON r.model = u.model AND r.hour = date_trunc('hour', u.first_line_at)::TIMESTAMP
     AND r.band = CASE
         WHEN u.input_tokens + u.cache_read_tokens + u.cache_creation_5m_tokens + u.cache_creation_1h_tokens <= 100000 THEN 0
         WHEN u.input_tokens + u.cache_read_tokens + u.cache_creation_5m_tokens + u.cache_creation_1h_tokens <= 200000 THEN 1

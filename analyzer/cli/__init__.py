@@ -1,0 +1,85 @@
+"""The `ccache` command. Heavy imports stay inside the commands, so that `ccache --version` is quick."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from analyzer import __version__
+from analyzer.cli import analyze, doctor, prices, sql
+from analyzer.errors import CcacheError
+
+COMPILERS = ("gcc", "g++", "cc", "c++", "clang", "clang++", "icc", "nvcc", "tcc", "emcc", "cl")
+COMPILER_CACHE_FLAGS = frozenset(
+    ["-s", "-C", "-c", "-z", "-M", "-F", "-p", "-x", "-o", "-k", "-d", "-X", "--show-stats", "--clear", "--cleanup", "--zero-stats", "--max-size", "--max-files", "--evict-older-than", "--show-config", "--set-config", "--get-config", "--print-stats", "--recompress", "--show-compression", "--trim-dir"]
+)
+
+app = typer.Typer(
+    name="ccache",
+    help="Where did my prompt cache go, what did it cost me, and what should I change? Reads Claude Code session logs.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"claude-ccache {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.command("analyze")(analyze.analyze)
+app.command("sql")(sql.sql)
+app.command("prices")(prices.prices)
+app.command("doctor")(doctor.doctor)
+
+
+def looks_like_compiler_cache(arguments: list[str]) -> bool:
+    """True for `ccache gcc -c x.c`, `ccache -s` and the like, which are meant for the C compiler cache."""
+    if not arguments:
+        return False
+    first = arguments[0]
+    name = first.replace("\\", "/").rsplit("/", 1)[-1].removesuffix(".exe")
+    base = name.rsplit("-", 1)[-1] if name.rstrip("0123456789.-").endswith(COMPILERS) else name
+    return (
+        first.partition("=")[0] in COMPILER_CACHE_FLAGS or base.rstrip("0123456789.-") in COMPILERS or name in COMPILERS
+    )
+
+
+def main() -> None:
+    """Entry point of `ccache` and `claude-ccache`: expected errors become two lines and an exit code."""
+    if looks_like_compiler_cache(sys.argv[1:]):
+        print(
+            "ccache: error: this ccache reads Claude Code session logs; it is not the C compiler cache", file=sys.stderr
+        )
+        print(
+            "hint: the compiler cache is often /usr/bin/ccache; call this program as claude-ccache to keep both",
+            file=sys.stderr,
+        )
+        raise SystemExit(2)
+    try:
+        app()
+    except CcacheError as error:
+        from analyzer.report.formatting import clean_text
+
+        print(f"ccache: error: {clean_text(error.message)}", file=sys.stderr)
+        if error.hint:
+            print(f"hint: {clean_text(error.hint)}", file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+    except BrokenPipeError:
+        sys.stderr.close()
+        raise SystemExit(141) from None
+    except OSError as error:
+        print(f"ccache: error: {error.strerror or error}: {error.filename or ''}".rstrip(": "), file=sys.stderr)
+        print("hint: check free space and permissions, or use --db :memory:", file=sys.stderr)
+        raise SystemExit(4) from None

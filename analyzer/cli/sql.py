@@ -1,0 +1,61 @@
+"""`ccache sql`: read-only SQL on the views."""
+
+from typing import Annotated
+
+import typer
+
+from analyzer.cli import options
+
+
+def sql(
+    query: Annotated[
+        str | None, typer.Argument(help="A SELECT; without one, the views and their columns are listed.")
+    ] = None,
+    db: options.DbOption = None,
+    format: options.FormatOption = "terminal",
+    json: options.JsonOption = False,
+    timezone: options.TimezoneOption = None,
+) -> None:
+    """Run read-only SQL on everything the database holds."""
+    from analyzer import queries
+
+    with options.opened(None, db, True, timezone=timezone) as (connection, scope, _):
+        if query is None:
+            columns, rows = queries.list_views(connection)
+        else:
+            columns, rows = queries.run_sql(connection, scope, query)
+    print_rows(columns, rows, "json" if json else format, "" if query else "columns")
+
+
+def print_rows(columns: list[str], rows: list[tuple[object, ...]], format: options.Format, flexible: str = "") -> None:
+    """Rows in any format. On a terminal only the column `flexible` may be folded, where one is named."""
+    from analyzer.report.formatting import clean_text, escape_markdown
+
+    if format == "json":
+        from json import dumps
+
+        print(dumps([dict(zip(columns, row, strict=True)) for row in rows], default=str, indent=2, ensure_ascii=False))
+    elif format == "csv":
+        import csv
+        import sys
+
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows([clean_text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+    elif format == "markdown":
+        print(f"| {' | '.join(map(escape_markdown, columns))} |\n|{'---|' * len(columns)}")
+        for row in rows:
+            print(f"| {' | '.join('' if cell is None else escape_markdown(str(cell)) for cell in row)} |")
+    else:
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False)
+        for position, name in enumerate(columns):
+            longest = max((len(clean_text(str(row[position]))) for row in rows if row[position] is not None), default=0)
+            fixed = bool(flexible) and name != flexible
+            table.add_column(Text(clean_text(name)), min_width=max(longest, len(name)) if fixed else None)
+        for row in rows:
+            table.add_row(*(Text("" if cell is None else clean_text(str(cell))) for cell in row))
+        Console().print(table)
