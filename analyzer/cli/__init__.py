@@ -1,5 +1,6 @@
 """The `ccache` command. Heavy imports stay inside the commands, so that `ccache --version` is quick."""
 
+import re
 import sys
 from typing import Annotated
 
@@ -10,8 +11,9 @@ from analyzer.cli import analyze, doctor, prices, sql
 from analyzer.errors import CcacheError
 
 COMPILERS = ("gcc", "g++", "cc", "c++", "clang", "clang++", "icc", "nvcc", "tcc", "emcc", "cl")
-COMPILER_CACHE_FLAGS = frozenset(
-    ["-s", "-C", "-c", "-z", "-M", "-F", "-p", "-x", "-o", "-k", "-d", "-X", "--show-stats", "--clear", "--cleanup", "--zero-stats", "--max-size", "--max-files", "--evict-older-than", "--show-config", "--set-config", "--get-config", "--print-stats", "--recompress", "--show-compression", "--trim-dir"]
+COMPILER_CACHE_FLAG = re.compile(
+    r"-[sCczMFpxokdX]|--(?:show-(?:stats|config|compression)|clear|cleanup|zero-stats|max-(?:size|files)|recompress"
+    r"|evict-older-than|[sg]et-config|print-stats|trim-dir)(?:=.*)?"
 )
 
 app = typer.Typer(
@@ -52,7 +54,9 @@ def looks_like_compiler_cache(arguments: list[str]) -> bool:
     name = first.replace("\\", "/").rsplit("/", 1)[-1].removesuffix(".exe")
     base = name.rsplit("-", 1)[-1] if name.rstrip("0123456789.-").endswith(COMPILERS) else name
     return (
-        first.partition("=")[0] in COMPILER_CACHE_FLAGS or base.rstrip("0123456789.-") in COMPILERS or name in COMPILERS
+        COMPILER_CACHE_FLAG.fullmatch(first) is not None
+        or base.rstrip("0123456789.-") in COMPILERS
+        or name in COMPILERS
     )
 
 
