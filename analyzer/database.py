@@ -93,9 +93,11 @@ def view_grains() -> list[tuple[str, str]]:
 
 def materialize(connection: duckdb.DuckDBPyConnection, names: tuple[str, ...]) -> None:
     """Turn views into session tables of the same name, so that a report computes each only once."""
+    views = {row[0] for row in connection.execute("SELECT view_name FROM duckdb_views() WHERE temporary").fetchall()}
     for name in names:
         text = (files("analyzer") / "sql" / f"{name}.sql").read_text("utf-8")
-        connection.execute(f"DROP VIEW IF EXISTS temp.main.{name}")
+        if name in views:
+            connection.execute(f"DROP VIEW temp.main.{name}")
         connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS\n{text}")
 
 

@@ -1,0 +1,85 @@
+"""Questions asked of one connection, in any order, with filters that select after everything else was computed."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import duckdb
+import pytest
+
+from analyzer import database, discovery
+from analyzer.errors import DatabaseError, QueryError, UsageError
+from analyzer.ingest import ingest
+from analyzer.queries import Scope, analyze, list_views, run_sql
+
+NOW = datetime(2026, 11, 29, tzinfo=UTC)
+
+
+@pytest.fixture
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    with database.connect(":memory:") as opened:
+        found, unreadable = discovery.find_transcripts([str(discovery.sample_root())])
+        ingest(opened, found, unreadable, now=NOW)
+        yield opened
+
+
+def test_asking_twice_gives_the_same_answer(connection: duckdb.DuckDBPyConnection) -> None:
+    assert analyze(connection, Scope()) == analyze(connection, Scope())
+
+
+def test_days_are_calendar_days_of_the_asked_zone(connection: duckdb.DuckDBPyConnection) -> None:
+    utc = analyze(connection, Scope(since="2026-10-14", until="2026-10-14"))
+    assert utc.totals.usage.requests == 8
+    kiritimati = analyze(connection, Scope(timezone="Pacific/Kiritimati"))
+    assert [day.day.isoformat() for day in kiritimati.by_day] == ["2026-10-12", "2026-10-13", "2026-10-14"]
+
+
+def test_a_filter_keeps_the_predecessor_outside_it(connection: duckdb.DuckDBPyConnection) -> None:
+    late = analyze(connection, Scope(since="2026-10-14T09:09:00"))
+    assert (late.totals.usage.requests, late.totals.misses) == (1, 1)
+
+
+def test_models_and_projects_filter_by_part_of_the_name(connection: duckdb.DuckDBPyConnection) -> None:
+    assert {row.key for row in analyze(connection, Scope(models=("HAIKU",))).by_model} == {"claude-haiku-5-5"}
+    assert analyze(connection, Scope(projects=("no-such",))).totals.usage.requests == 0
+    assert analyze(connection, Scope(projects=("weather",))).totals.usage.requests == 53
+
+
+def test_rows_add_up_to_the_total(connection: duckdb.DuckDBPyConnection) -> None:
+    report = analyze(connection, Scope())
+    for rows in (report.by_model, report.by_project, report.by_session, report.by_agent_type, report.by_version):
+        assert sum(row.requests for row in rows) == report.totals.usage.requests
+        assert sum(row.cost_usd or 0 for row in rows) == report.totals.usage.cost_usd
+        assert sum(row.rewritten_tokens for row in rows) == report.totals.usage.rewritten_tokens
+
+
+def test_every_view_states_its_grain(connection: duckdb.DuckDBPyConnection) -> None:
+    _, rows = list_views(connection)
+    assert len(rows) == len(database.VIEWS)
+    assert all(str(grain).startswith("one ") for _, grain, _ in rows)
+
+
+def test_sql_reads_and_nothing_else(connection: duckdb.DuckDBPyConnection) -> None:
+    assert run_sql(connection, Scope(), "select count(*) as n from requests") == (["n"], [(53,)])
+    for query in (
+        "drop table files",
+        "select 1; select 2",
+        "copy files to '/tmp/x'",
+        "select * from read_text('/etc/hosts')",
+        "?",
+    ):
+        with pytest.raises(QueryError):
+            run_sql(connection, Scope(), query)
+
+
+@pytest.mark.parametrize("scope", [Scope(timezone="Mars/Base"), Scope(since="yesterday"), Scope(until="2026-13-01")])
+def test_a_flag_that_cannot_be_obeyed_is_named(connection: duckdb.DuckDBPyConnection, scope: Scope) -> None:
+    with pytest.raises(UsageError):
+        analyze(connection, scope)
+
+
+def test_a_database_of_a_newer_version_is_refused(tmp_path: object) -> None:
+    path = f"{tmp_path}/newer.duckdb"
+    with database.connect(path) as opened:
+        opened.execute("UPDATE schema_version SET version = 99")
+    with pytest.raises(DatabaseError, match="newer"):
+        database.connect(path)
