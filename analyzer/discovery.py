@@ -2,6 +2,7 @@
 
 import glob
 import os
+import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,7 +63,7 @@ def find_transcripts(paths: Iterable[str]) -> tuple[list[TranscriptFile], list[s
                 base = os.path.join(match, "projects")
                 _walk(base if os.path.isdir(base) else match, found, unreadable)
             else:
-                _add(match, os.path.dirname(os.path.abspath(match)), found, unreadable)
+                _add(match, found, unreadable)
     return sorted(found.values(), key=lambda file: file.path), sorted(unreadable)
 
 
@@ -81,10 +82,10 @@ def _walk(root: str, found: dict[str, TranscriptFile], unreadable: list[str]) ->
         folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS)
         for name in names:
             if name.endswith(".jsonl") and name not in SKIPPED_NAMES:
-                _add(os.path.join(folder, name), root, found, unreadable)
+                _add(os.path.join(folder, name), found, unreadable)
 
 
-def _add(path: str, root: str, found: dict[str, TranscriptFile], unreadable: list[str]) -> None:
+def _add(path: str, found: dict[str, TranscriptFile], unreadable: list[str]) -> None:
     real = os.path.realpath(path)
     if real in found or os.path.basename(real) in SKIPPED_NAMES:
         return
@@ -93,20 +94,27 @@ def _add(path: str, root: str, found: dict[str, TranscriptFile], unreadable: lis
     except OSError as error:
         unreadable.append(f"{path}: {error.strerror}")
         return
+    if not stat.S_ISREG(status.st_mode):
+        unreadable.append(f"{path}: not a regular file")
+        return
+    try:
+        real.encode()
+    except UnicodeEncodeError:
+        unreadable.append(f"{os.fsencode(path).decode('utf-8', 'replace')}: its name is not valid UTF-8")
+        return
     found[real] = TranscriptFile(
         real,
-        _relative(real, root),
+        _relative(real),
         status.st_dev,
         status.st_ino,
         status.st_size,
-        status.st_mtime_ns,
-        status.st_ctime_ns,
+        max(0, status.st_mtime_ns),  # a time before 1970 is as good as none
+        max(0, status.st_ctime_ns),
     )
 
 
-def _relative(real: str, root: str) -> str:
+def _relative(real: str) -> str:
+    """The path below `projects`; elsewhere the whole path, so that it never depends on how the file was named."""
     parts = Path(real).parts
-    if "projects" in parts:
-        last = len(parts) - 1 - parts[::-1].index("projects")
-        return "/".join(parts[last + 1 :])
-    return os.path.relpath(real, os.path.realpath(root)).replace(os.sep, "/")
+    last = len(parts) - 1 - parts[::-1].index("projects") if "projects" in parts else 0
+    return "/".join(parts[last + 1 :])

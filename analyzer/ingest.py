@@ -17,6 +17,7 @@ from analyzer.transcript import ParsedFile
 
 PARALLEL_FROM_BYTES = 24 << 20
 BATCH_BYTES = 16 << 20
+LARGEST_ROW_BYTES = 8 << 20  # DuckDB refuses JSON objects of 16 MiB
 
 Progress = Callable[[int, int], None]
 
@@ -43,7 +44,7 @@ def ingest(
     changed = [
         file
         for file in found
-        if known.get(file.path, ())[1:6] != (file.device, file.inode, file.size, file.mtime_ns, file.ctime_ns)
+        if known.get(file.path, ())[1:] != (file.device, file.inode, file.size, file.mtime_ns, file.ctime_ns, False)
     ]
     ids = {path: row[0] for path, row in known.items()}
     fresh = [file.path for file in changed if file.path not in ids]
@@ -132,7 +133,11 @@ def parse_batch(
                     for name in ("first_line_at", "last_line_at", "started_at", "at"):
                         if item.get(name) is not None:
                             item[name] = item[name].replace(tzinfo=None)
-                    stream.write(encode(item) + b"\n")
+                    line = encode(item)
+                    if len(line) > LARGEST_ROW_BYTES and "iterations" in item:
+                        parsed.invalid_fields += 1
+                        line = encode({**item, "iterations": None, "tools": []})
+                    stream.write(line + b"\n")
             rows.append(
                 {
                     "file_id": file_id,

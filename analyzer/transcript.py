@@ -8,12 +8,14 @@ import os
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 EARLIEST = datetime(2023, 1, 1, tzinfo=UTC)
 LARGEST_COUNT = 10**12
+LONGEST_TEXT = 4096
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 CHUNK_BYTES = 4 << 20
 WORKTREE = re.compile(r"[/\\](?:\.claude[/\\]worktrees|\.worktrees)[/\\].*$")
 DELTAS = frozenset({"deferred_tools_delta", "mcp_instructions_delta", "agent_listing_delta", "skill_listing"})
@@ -72,6 +74,8 @@ class _Message(msgspec.Struct):
 _record_decoder = msgspec.json.Decoder(_Record)
 _message_decoder = msgspec.json.Decoder(_Message)
 _blocks_decoder = msgspec.json.Decoder(list[_Block])
+_any_decoder: "msgspec.json.Decoder[Any]" = msgspec.json.Decoder()
+T = TypeVar("T")
 
 
 class ParsedFile:
@@ -79,7 +83,7 @@ class ParsedFile:
 
     def __init__(self, path: str, mtime_ns: int, now: datetime) -> None:
         self.path = path
-        self.mtime = datetime.fromtimestamp(mtime_ns / 1e9, UTC)
+        self.mtime = _moment(mtime_ns)
         self.latest = now.timestamp() + 86_400
         self.stem = os.path.basename(path).removesuffix(".jsonl")
         self.is_agent_file = self.stem.startswith("agent-") or "/subagents/" in path
@@ -116,8 +120,8 @@ class ParsedFile:
     def _take(self, line: bytes) -> None:
         try:
             record = _record_decoder.decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            repaired = _repair(line)
+        except UNREADABLE:
+            repaired = _repair(line, _record_decoder)
             if repaired is None:
                 self.broken_lines += 1
                 return
@@ -131,7 +135,7 @@ class ParsedFile:
                 row["first_line_at"] = row["first_line_at"] or at
             self._undated.clear()
         if self.first_cwd is None and isinstance(record.cwd, str) and record.cwd:
-            self.first_cwd = WORKTREE.sub("", record.cwd)
+            self.first_cwd = WORKTREE.sub("", record.cwd[:LONGEST_TEXT])
         kind = record.type
         if kind == "assistant":
             chain = self._chain(record)
@@ -144,7 +148,7 @@ class ParsedFile:
             self._system(record, at)
         elif kind == "attachment":
             self._attachment(record, at)
-        elif kind == "cost-state" and isinstance(record.totalCostUSD, int | float):
+        elif kind == "cost-state" and type(record.totalCostUSD) in (int, float) and 0 <= record.totalCostUSD <= 10**9:
             self._event(record, at, "cost_state", str(record.totalCostUSD))
         elif kind in ("ai-title", "summary"):
             self.titles += 1
@@ -202,12 +206,14 @@ class ParsedFile:
                 self._agent(agent, 2, agent_type)
 
     def _assistant(self, record: _Record, raw: msgspec.Raw, at: datetime | None, chain: str, rank: int) -> None:
-        try:
-            message = _message_decoder.decode(raw)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        message = _message(raw)
+        if message is None:
+            self.broken_lines += bool(bytes(raw))
             return
         blocks = _blocks(message.content)
-        tools = [block.name for block in blocks if block.type == "tool_use" and isinstance(block.name, str)]
+        tools = [
+            block.name[:LONGEST_TEXT] for block in blocks if block.type == "tool_use" and isinstance(block.name, str)
+        ]
         for block in blocks:
             if block.type == "tool_use" and block.name in ("Task", "Agent") and isinstance(block.id, str):
                 agent_type = _text(_object(block.input).get("subagent_type"))
@@ -367,7 +373,8 @@ class ParsedFile:
             self._agent(agent, 3, agent_type)
         try:
             inner = _record_decoder.decode(msgspec.json.encode(inner_raw))
-        except msgspec.MsgspecError:
+        except (*UNREADABLE, OverflowError):
+            self.broken_lines += 1
             return
         inner.sessionId = inner.sessionId or record.sessionId
         for field in ("version", "cwd", "gitBranch", "entrypoint"):
@@ -381,9 +388,10 @@ class ParsedFile:
 
     def _system(self, record: _Record, at: datetime | None) -> None:
         chain = self._chain(record)
-        if record.subtype in SYSTEM_EVENTS:
+        subtype = _text(record.subtype)
+        if subtype in SYSTEM_EVENTS:
             metadata = record.compactMetadata if isinstance(record.compactMetadata, dict) else {}
-            self._event(record, at, record.subtype, _text(metadata.get("trigger")), chain)
+            self._event(record, at, subtype, _text(metadata.get("trigger")), chain)
 
     def _attachment(self, record: _Record, at: datetime | None) -> None:
         chain = self._chain(record)
@@ -454,15 +462,22 @@ def _lines(stream: Any) -> Iterator[bytes]:
         yield rest
 
 
-def _repair(line: bytes) -> _Record | None:
-    """A second, slower reader for what the fast one refuses: lone surrogates, invalid UTF-8, a BOM inside the file."""
+def _moment(mtime_ns: int) -> datetime:
+    """A file time as an instant; the epoch where the calendar has no such day."""
     try:
-        value = json.loads(line.decode("utf-8", "replace").lstrip("\ufeff"))
+        return datetime.fromtimestamp(mtime_ns / 1e9, UTC)
+    except (ValueError, OverflowError, OSError):
+        return datetime.fromtimestamp(0, UTC)
+
+
+def _repair(raw: bytes, decoder: "msgspec.json.Decoder[T]") -> "T | None":
+    """A second, slower reader for what the fast one refuses: lone surrogates, invalid UTF-8, BOMs or NULs around it."""
+    try:
+        value = json.loads(raw.decode("utf-8", "replace").strip("\ufeff\0 \t\r"))
         if not isinstance(value, dict):
             return None
-        clean = json.dumps(value).encode("ascii")
-        clean = re.sub(rb"\\ud[89a-f][0-9a-f]{2}", rb"\\ufffd", clean)
-        return _record_decoder.decode(clean)
+        text = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+        return decoder.decode(text)
     except (ValueError, RecursionError, msgspec.MsgspecError):
         return None
 
@@ -470,23 +485,28 @@ def _repair(line: bytes) -> _Record | None:
 def _object(raw: Any) -> dict[str, Any]:
     try:
         value = msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return {}
+    except UNREADABLE:
+        value = _repair(bytes(raw), _any_decoder)
     return value if isinstance(value, dict) else {}
 
 
-def _content(raw: msgspec.Raw) -> list[_Block]:
+def _message(raw: msgspec.Raw) -> _Message | None:
     try:
-        return _blocks(_message_decoder.decode(raw).content)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return []
+        return _message_decoder.decode(raw)
+    except UNREADABLE:
+        return _repair(bytes(raw), _message_decoder)
+
+
+def _content(raw: msgspec.Raw) -> list[_Block]:
+    message = _message(raw)
+    return _blocks(message.content) if message else []
 
 
 def _blocks(raw: msgspec.Raw) -> list[_Block]:
     if bytes(raw)[:1] == b"[":
         try:
             return _blocks_decoder.decode(raw)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except UNREADABLE:
             return []
     if bytes(raw)[:1] == b'"':
         return [_Block(type="text", text=bytes(raw)[1:200].decode("utf-8", "replace"))]
@@ -494,8 +514,8 @@ def _blocks(raw: msgspec.Raw) -> list[_Block]:
 
 
 def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
+    return value[:LONGEST_TEXT] if isinstance(value, str) and value else None
 
 
 def _names(value: Any) -> list[str]:
-    return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
+    return [name[:LONGEST_TEXT] for name in value if isinstance(name, str)] if isinstance(value, list) else []
