@@ -1,0 +1,175 @@
+"""The program as its users run it: exit codes, the two lines of an error, and figures that agree across formats."""
+
+import csv
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from analyzer import __version__
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = str(ROOT / "analyzer" / "samples")
+
+
+def environment(home: Path) -> dict[str, str]:
+    return {
+        "HOME": str(home),
+        "PATH": os.environ.get("PATH", ""),
+        "PYTHONPATH": str(ROOT),
+        "PYTHONIOENCODING": "utf-8",
+        "TZ": "UTC",
+        "COLUMNS": "100",
+    }
+
+
+def start(home: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "analyzer", *arguments],
+        env=environment(home),
+        cwd=home,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+    )
+
+
+def run(home: Path, *arguments: str) -> tuple[int, str, str]:
+    with start(home, *arguments) as process:
+        output, errors = process.communicate(timeout=120)
+    return process.returncode, output, errors
+
+
+def assert_error(result: tuple[int, str, str], code: int) -> None:
+    """Exactly one error line and one hint line, nothing on stdout, and this exit code."""
+    found, output, errors = result
+    lines = errors.splitlines()
+    assert found == code, errors
+    assert output == ""
+    assert len(lines) == 2, errors
+    assert lines[0].startswith("ccache: error: ")
+    assert lines[1].startswith("hint: ")
+
+
+def totals(output: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(output)["totals"]
+    return found
+
+
+def test_version(tmp_path: Path) -> None:
+    assert run(tmp_path, "--version") == (0, f"claude-ccache {__version__}\n", "")
+
+
+def test_formats_agree(tmp_path: Path) -> None:
+    outputs = {}
+    for name in ("json", "csv", "markdown", "terminal"):
+        code, outputs[name], errors = run(tmp_path, "analyze", SAMPLES, "--db", ":memory:", "--format", name)
+        assert (code, errors) == (0, "")
+    expected = totals(outputs["json"])
+    rows = list(csv.DictReader(io.StringIO(outputs["csv"])))
+    for field in ("requests", "input_tokens", "cache_read_tokens", "output_tokens", "rewritten_tokens", "misses"):
+        assert sum(int(row[field]) for row in rows) == expected[field]
+    cost = f"${float(expected['cost_usd']):.2f}"
+    hit_rate = f"{expected['hit_rate']:.1%}"
+    for name in ("markdown", "terminal"):
+        assert cost in outputs[name]
+        assert hit_rate in outputs[name]
+        assert re.search(rf"\b{expected['requests']} requests", outputs[name])
+
+
+def test_without_logs_the_samples_are_shown(tmp_path: Path) -> None:
+    code, output, errors = run(tmp_path, "analyze", "--json")
+    assert code == 0
+    assert len(errors.splitlines()) == 1
+    assert json.loads(output)["meta"]["sample_data"] is True
+    assert totals(output)["requests"] > 0
+    assert list(tmp_path.rglob("*.duckdb")) == []
+
+
+def test_missing_path(tmp_path: Path) -> None:
+    assert_error(run(tmp_path, "analyze", str(tmp_path / "nowhere"), "--db", ":memory:"), 3)
+
+
+@pytest.mark.parametrize("arguments", [("gcc", "-c", "x.c"), ("-s",)])
+def test_meant_for_the_compiler_cache(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    assert_error(run(tmp_path, *arguments), 2)
+
+
+def test_newer_database(tmp_path: Path) -> None:
+    path = str(tmp_path / "new.duckdb")
+    with duckdb.connect(path) as connection:
+        connection.execute("CREATE TABLE schema_version (version INTEGER); INSERT INTO schema_version VALUES (999)")
+    assert_error(run(tmp_path, "analyze", SAMPLES, "--db", path), 4)
+
+
+def test_database_that_is_a_text_file(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("not a database\n" * 1000)
+    assert_error(run(tmp_path, "analyze", SAMPLES, "--db", str(tmp_path / "notes.txt")), 4)
+    assert (tmp_path / "notes.txt").read_text() == "not a database\n" * 1000
+
+
+@pytest.mark.parametrize("zone", ["Nowhere/Land", "../etc/passwd", "Europe"])
+def test_bad_timezone(tmp_path: Path, zone: str) -> None:
+    assert_error(run(tmp_path, "analyze", SAMPLES, "--db", ":memory:", "--timezone", zone), 2)
+
+
+def test_sql_reads_and_refuses_to_write(tmp_path: Path) -> None:
+    path = str(tmp_path / "h.duckdb")
+    assert run(tmp_path, "analyze", SAMPLES, "--db", path, "--json")[0] == 0
+    code, output, errors = run(tmp_path, "sql", "SELECT count(*) AS n FROM requests", "--db", path, "--json")
+    assert (code, errors) == (0, "")
+    assert json.loads(output)[0]["n"] > 0
+    for query in (
+        "DROP TABLE files",
+        f"COPY files TO '{tmp_path}/out.csv'",
+        f"ATTACH '{tmp_path}/other.duckdb' AS other",
+        f"SELECT * FROM read_text('{tmp_path}/h.duckdb')",
+    ):
+        assert_error(run(tmp_path, "sql", query, "--db", path), 6)
+    assert {entry.name for entry in tmp_path.iterdir()} == {"h.duckdb"}
+    assert run(tmp_path, "sql", "SELECT count(*) FROM files", "--db", path)[0] == 0
+
+
+def test_two_at_once_on_one_database(tmp_path: Path) -> None:
+    arguments = ("analyze", SAMPLES, "--db", str(tmp_path / "h.duckdb"), "--json")
+    with start(tmp_path, *arguments) as first, start(tmp_path, *arguments) as second:
+        outputs = [process.communicate(timeout=120) for process in (first, second)]
+    assert [first.returncode, second.returncode] == [0, 0], outputs
+    assert totals(outputs[0][0]) == totals(outputs[1][0])
+
+
+@pytest.mark.parametrize("delay", [0.3, 0.6, 0.9])
+def test_killed_midway_then_run_again(tmp_path: Path, delay: float) -> None:
+    arguments = ("analyze", SAMPLES, "--db", str(tmp_path / "h.duckdb"), "--json")
+    with start(tmp_path, *arguments) as process:
+        time.sleep(delay)
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=30)
+    code, output, errors = run(tmp_path, *arguments)
+    assert code == 0, errors
+    assert totals(output) == totals(run(tmp_path, "analyze", SAMPLES, "--db", ":memory:", "--json")[1])
+
+
+def test_import_stays_light(tmp_path: Path) -> None:
+    heavy = {"torch", "transformers", "genai_prices", "duckdb"}
+    code = f"import sys, analyzer.cli; print(sorted({heavy!r} & set(sys.modules)))"
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(tmp_path),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.strip() == "[]"
