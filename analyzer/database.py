@@ -20,6 +20,7 @@ VIEWS = (
     "rebuilds",
     "cache_misses",
     "expected_rebuilds",
+    "rebuild_evidence",
 )
 
 _TABLES = """

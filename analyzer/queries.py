@@ -10,10 +10,23 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import duckdb
 
 from analyzer import __version__
+from analyzer.causes import ADVICE, Cause, cause_of
 from analyzer.database import materialize, view_grains
 from analyzer.errors import QueryError, UsageError
 from analyzer.prices import PriceTable, is_regional, price_source, rates_for
-from analyzer.results import AnalyzeReport, DayRow, GroupRow, IngestResult, Meta, Quality, Totals, UnpricedModel
+from analyzer.results import (
+    AnalyzeReport,
+    CauseRow,
+    DayRow,
+    GroupRow,
+    IngestResult,
+    Meta,
+    MissReport,
+    Quality,
+    Rebuild,
+    Totals,
+    UnpricedModel,
+)
 
 LAST_PART = "regexp_extract({}, '([^/\\\\]*)[/\\\\]*$', 1)"
 
@@ -40,16 +53,7 @@ def analyze(
     prices: PriceTable | None = None,
 ) -> AnalyzeReport:
     """Everything the first screen shows. Raises UsageError for an unknown zone or an unreadable date."""
-    zone = _zone(scope.timezone)
-    since, until = _instant(scope.since, zone, False), _instant(scope.until, zone, True)
-    open_scope(connection, scope, prices)
-    where, values = _filter(scope, since, until)
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE shown AS SELECT * FROM requests WHERE {where}", values)
-    connection.execute(
-        """CREATE OR REPLACE TEMP TABLE rows AS
-        SELECT * FROM priced_rows WHERE request_key IN (SELECT request_key FROM shown)"""
-    )
-    _rewrites(connection)
+    since, until = select(connection, scope, prices)
     return AnalyzeReport(
         meta=Meta(
             __version__,
@@ -82,6 +86,86 @@ def analyze(
         quality=_quality(connection),
         ingest=ingested or IngestResult(),
     )
+
+
+def select(
+    connection: duckdb.DuckDBPyConnection, scope: Scope, prices: PriceTable | None = None
+) -> tuple[datetime | None, datetime | None]:
+    """Fill `shown` (requests), `rows` (priced) and `shown_rebuilds`; filters apply after all else was computed."""
+    zone = _zone(scope.timezone)
+    since, until = _instant(scope.since, zone, False), _instant(scope.until, zone, True)
+    open_scope(connection, scope, prices)
+    where, values = _filter(scope, since, until)
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE shown AS SELECT * FROM requests WHERE {where}", values)
+    connection.execute(
+        """CREATE OR REPLACE TEMP TABLE rows AS
+        SELECT * FROM priced_rows WHERE request_key IN (SELECT request_key FROM shown)"""
+    )
+    _rewrites(connection)
+    return since, until
+
+
+def misses(
+    connection: duckdb.DuckDBPyConnection,
+    scope: Scope,
+    prices: PriceTable | None = None,
+    *,
+    ignore_diagnostics: bool = False,
+) -> MissReport:
+    """Every rebuild in scope, in time order, with its cause; `by_cause` counts misses only, dearest first."""
+    select(connection, scope, prices)
+    cursor = connection.execute(
+        """SELECT e.*, s.rewrite_usd FROM rebuild_evidence e JOIN shown_rebuilds s USING (request_key)
+        ORDER BY e."at", e.request_key"""
+    )
+    names = [column[0] for column in cursor.description or ()]
+    found: dict[bool, list[Rebuild]] = {True: [], False: []}
+    for values in cursor.fetchall():
+        row = dict(zip(names, values, strict=True))
+        if row["expected"]:
+            kinds = {event["kind"] for event in row["events"] or ()}
+            name = "microcompaction" if kinds == {"microcompact_boundary"} else "compaction"
+            cause, advice = Cause(name, "high", f"{name} between the two requests"), ""
+        else:
+            cause = cause_of(row, ignore_diagnostics=ignore_diagnostics)
+            advice = ADVICE[cause.name]
+        found[row["expected"]].append(
+            Rebuild(
+                session_id=row["session_id"],
+                project=row["project"],
+                chain=row["chain"],
+                message_id=row["message_id"],
+                timestamp=row["at"].replace(tzinfo=UTC),
+                model=row["model"],
+                version=row["version"],
+                cause=cause.name,
+                confidence=cause.confidence,
+                evidence=tuple(part for part in (cause.evidence, f"{row['path']}:{row['ordinal']}") if part),
+                gap_s=row["gap_s"],
+                ttl_s=row["ttl_s"],
+                readable_tokens=row["readable_tokens"],
+                cache_read_tokens=row["read_tokens"],
+                lost_tokens=row["lost_tokens"],
+                rewritten_tokens=row["rewritten_tokens"],
+                rewrite_cost_usd=None if row["rewrite_usd"] is None else _money(row["rewrite_usd"]),
+                advice=advice,
+                diagnosis=row["diagnostics"],
+            )
+        )
+    by_cause: dict[str, list[Rebuild]] = {}
+    for miss in found[False]:
+        by_cause.setdefault(miss.cause, []).append(miss)
+    rows = [
+        CauseRow(
+            name,
+            len(items),
+            sum(item.lost_tokens for item in items),
+            sum((item.rewrite_cost_usd or Decimal(0) for item in items), Decimal(0)),
+        )
+        for name, items in by_cause.items()
+    ]
+    rows.sort(key=lambda row: (-row.rewrite_cost_usd, -row.lost_tokens, row.cause))
+    return MissReport(tuple(found[False]), tuple(found[True]), tuple(rows))
 
 
 def open_scope(connection: duckdb.DuckDBPyConnection, scope: Scope, prices: PriceTable | None = None) -> None:
@@ -315,7 +399,7 @@ def _zone(name: str) -> ZoneInfo:
 
 
 def _instant(text: str | None, zone: ZoneInfo, end: bool) -> datetime | None:
-    """A bare date is a day in `zone`, both ends inclusive (RULES 7); anything else is an ISO instant."""
+    """A bare date is a day in `zone`, both ends inclusive; anything else is an ISO instant."""
     if text is None:
         return None
     try:

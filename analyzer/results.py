@@ -13,7 +13,7 @@ __all__ = ["AnalyzeReport", "DayRow", "GroupRow", "IngestResult", "Meta", "Quali
 class GroupRow:
     """One row of a table: tokens by class and their API-equivalent cost in USD, summed over `requests` requests.
 
-    `cost_usd` is None where not one request of the row could be priced (RULES: never a silent zero).
+    `cost_usd` is None where not one request of the row could be priced (never a silent zero).
     """
 
     key: str
@@ -146,6 +146,46 @@ class Meta:
     models: tuple[str, ...]
     database: str
     sample_data: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """One miss or expected rebuild: what was lost, why, and what writing it again cost over reading it (USD)."""
+
+    session_id: str
+    project: str
+    chain: str
+    message_id: str | None
+    timestamp: datetime
+    model: str
+    version: str | None
+    cause: str
+    confidence: str
+    evidence: tuple[str, ...]
+    gap_s: float | None
+    ttl_s: int | None
+    readable_tokens: int
+    cache_read_tokens: int
+    lost_tokens: int
+    rewritten_tokens: int
+    rewrite_cost_usd: Decimal | None
+    advice: str
+    diagnosis: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CauseRow:
+    cause: str
+    misses: int
+    lost_tokens: int
+    rewrite_cost_usd: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class MissReport:
+    misses: tuple[Rebuild, ...]
+    expected_rebuilds: tuple[Rebuild, ...]
+    by_cause: tuple[CauseRow, ...]
 
 
 @dataclass(frozen=True, slots=True)

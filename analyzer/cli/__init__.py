@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from analyzer import __version__
-from analyzer.cli import analyze, doctor, prices, sql
+from analyzer.cli import analyze, doctor, misses, prices, sql
 from analyzer.errors import CcacheError
 
 COMPILERS = ("gcc", "g++", "cc", "c++", "clang", "clang++", "icc", "nvcc", "tcc", "emcc", "cl")
@@ -41,6 +41,7 @@ def _root(
 
 
 app.command("analyze")(analyze.analyze)
+app.command("misses")(misses.misses)
 app.command("sql")(sql.sql)
 app.command("prices")(prices.prices)
 app.command("doctor")(doctor.doctor)
