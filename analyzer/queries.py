@@ -70,7 +70,11 @@ def analyze(
         totals=_totals(connection),
         by_model=_groups(connection, "rows.model", "rows.model"),
         by_project=_groups(connection, "rows.project", LAST_PART.format("rows.project")),
-        by_session=_groups(connection, "rows.session_id", LAST_PART.format("any_value(rows.project)")),
+        by_session=_groups(
+            connection,
+            "rows.session_id",
+            "left(rows.session_id, 8) || ' ' || " + LAST_PART.format("any_value(rows.project)"),
+        ),
         by_day=tuple(
             DayRow(date.fromisoformat(row.key), row)
             for row in sorted(_groups(connection, "rows.day::VARCHAR", "rows.day::VARCHAR"), key=lambda row: row.key)

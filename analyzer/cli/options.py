@@ -66,7 +66,7 @@ def opened(
     models: list[str] | None = None,
     timezone: str | None = None,
 ) -> "Iterator[tuple[duckdb.DuckDBPyConnection, Scope, IngestResult]]":
-    """Connect, ingest and settle the scope (RULES 4 and 22). With no log anywhere, the shipped samples in memory."""
+    """Connect, ingest and settle the scope. With no log anywhere, the shipped samples in memory."""
     from analyzer import database, discovery
     from analyzer.errors import NoLogsError
     from analyzer.ingest import ingest
