@@ -21,6 +21,7 @@ VIEWS = (
     "cache_misses",
     "expected_rebuilds",
     "rebuild_evidence",
+    "subagent_spawns",
 )
 
 _TABLES = """

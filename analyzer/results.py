@@ -189,6 +189,42 @@ class MissReport:
 
 
 @dataclass(frozen=True, slots=True)
+class SpawnRow:
+    """One subagent: what its first request read and wrote, whose cache that was, what the agent cost (USD)."""
+
+    session_id: str
+    project: str
+    agent_id: str
+    agent_type: str
+    model: str
+    started_at: datetime
+    requests: int
+    first_read_tokens: int
+    first_creation_tokens: int
+    verdict: str
+    whose: str | None
+    position_tokens: int | None
+    written_at: datetime | None
+    cost_usd: Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
+class SubagentReport:
+    spawns: tuple[SpawnRow, ...]
+
+    @property
+    def sentence(self) -> str:
+        """The answer in one sentence, with counts."""
+        if not self.spawns:
+            return "No subagents in scope."
+        count = {name: sum(spawn.verdict == name for spawn in self.spawns) for name in {s.verdict for s in self.spawns}}
+        parent, total = count.get("shares_with_parent", 0), len(self.spawns)
+        does = "do" if parent == total else "do not" if parent == 0 else "sometimes"
+        rest = ", ".join(f"{number:,} {name}" for name, number in sorted(count.items(), key=lambda item: -item[1]))
+        return f"Your subagents {does} share the main conversation's prefix: {parent:,} of {total:,} ({rest})."
+
+
+@dataclass(frozen=True, slots=True)
 class AnalyzeReport:
     meta: Meta
     totals: Totals

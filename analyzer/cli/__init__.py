@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from analyzer import __version__
-from analyzer.cli import analyze, doctor, misses, prices, sql
+from analyzer.cli import analyze, doctor, misses, prices, sql, subagents
 from analyzer.errors import CcacheError
 
 COMPILERS = ("gcc", "g++", "cc", "c++", "clang", "clang++", "icc", "nvcc", "tcc", "emcc", "cl")
@@ -42,6 +42,7 @@ def _root(
 
 app.command("analyze")(analyze.analyze)
 app.command("misses")(misses.misses)
+app.command("subagents")(subagents.subagents)
 app.command("sql")(sql.sql)
 app.command("prices")(prices.prices)
 app.command("doctor")(doctor.doctor)

@@ -1,0 +1,57 @@
+"""Each sharing verdict from the smallest set of requests that shows it."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from analyzer.sharing import Spawn, Writer, judge
+
+START = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+def spawn(agent: str = "a1", read: int = 0, started: float = 100, began: float = 105) -> Spawn:
+    return Spawn("s", agent, "Explore", "m", "/a", at(started), at(began), read, 9_000)
+
+
+def writer(
+    agent: str | None = None,
+    position: int = 40_000,
+    *,
+    session: str = "s",
+    model: str = "m",
+    read: int = 0,
+    ttl: int = 300,
+) -> Writer:
+    return Writer(session, agent, model, "/a", at(0), at(6), read, position, ttl)
+
+
+@pytest.mark.parametrize(
+    ("read", "writers", "name", "whose"),
+    [
+        (40_000, [writer()], "shares_with_parent", "parent"),
+        (40_000, [writer("a0")], "shares_with_siblings", "a0"),
+        (40_000, [writer("a0"), writer()], "shares_with_parent", "parent"),
+        (39_999, [writer()], "partial_unknown", None),
+        (40_000, [writer(model="other")], "partial_unknown", None),
+        (40_000, [writer(ttl=99)], "partial_unknown", None),
+        (40_000, [writer(ttl=100)], "shares_with_parent", "parent"),
+        (40_000, [writer("a1")], "partial_unknown", None),
+        (5_400, [writer("b1", session="t", read=5_400)], "shares_static_prefix", None),
+        (5_400, [writer("a1", read=5_400)], "partial_unknown", None),
+        (0, [writer()], "cold", None),
+    ],
+)
+def test_verdict_and_proof(read: int, writers: list[Writer], name: str, whose: str | None) -> None:
+    (verdict,) = judge([spawn(read=read)], writers)
+    assert (verdict.name, verdict.whose) == (name, whose)
+
+
+def test_siblings_started_at_once_come_too_early() -> None:
+    verdicts = judge(
+        [spawn("a1", started=100), spawn("a2", started=101, began=106), spawn("a3", started=107, began=112)], []
+    )
+    assert [verdict.name for verdict in verdicts] == ["cold", "too_early", "cold"]
