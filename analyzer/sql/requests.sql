@@ -13,9 +13,17 @@ WITH merged AS (
         max(diagnostics) AS diagnostics
     FROM request_keys GROUP BY request_key
 ),
-agent_types AS (SELECT agent_id, arg_min(agent_type, (source, agent_type)) AS agent_type FROM agents GROUP BY agent_id),
+scoped_files AS (
+    SELECT * FROM files
+    WHERE getvariable('scope_all') OR file_id IN (SELECT unnest(getvariable('scope_files')::BIGINT[]))
+),
+agent_types AS (
+    SELECT agent_id, arg_min(agent_type, (source, agent_type)) AS agent_type
+    FROM agents WHERE file_id IN (SELECT file_id FROM scoped_files) GROUP BY agent_id
+),
 main_files AS (
-    SELECT stem, min_by(first_cwd, relative_path) AS cwd FROM files WHERE NOT is_agent_file AND first_cwd IS NOT NULL GROUP BY stem
+    SELECT stem, min_by(first_cwd, relative_path) AS cwd
+    FROM scoped_files WHERE NOT is_agent_file AND first_cwd IS NOT NULL GROUP BY stem
 ),
 joined AS (
     SELECT m.*, o.file_id, o.ordinal, o."rank", o.chain, o.message_id, o.session_id, o.agent_id, o.model, o.uuid,
