@@ -1,8 +1,10 @@
 """Transcript files -> raw tables. Idempotent: an unchanged file is not opened, a changed one is replaced as a whole."""
 
+import multiprocessing
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
@@ -65,15 +67,14 @@ def ingest(
         bytes_read=sum(row["bytes_read"] for row in rows),
         lines_read=sum(row["lines"] for row in rows),
         broken_lines=sum(row["broken_lines"] for row in rows),
-        unreadable=(*unreadable, *failed),
+        unreadable=(*unreadable, *(f"{path}: {reason}" for path, reason in failed.items())),
     )
-    bad = {text.partition("\t")[0] for text in failed}
-    return result, [ids[file.path] for file in found if file.path in ids and file.path not in bad]
+    return result, [ids[file.path] for file in found if file.path in ids and file.path not in failed]
 
 
 def _parse(
     changed: Sequence[TranscriptFile], ids: dict[str, int], folder: str, now: datetime, progress: Progress | None
-) -> tuple[list[dict[str, Any]], list[str]]:
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
     batches: list[list[tuple[TranscriptFile, int]]] = [[]]
     size = 0
     for file in sorted(changed, key=lambda file: -file.size):
@@ -86,11 +87,11 @@ def _parse(
     total = sum(file.size for file in changed)
     workers = min(len(jobs), os.cpu_count() or 1)
     rows: list[dict[str, Any]] = []
-    failed: list[str] = []
+    failed: dict[str, str] = {}
 
-    def take(result: tuple[list[dict[str, Any]], list[str]]) -> None:
+    def take(result: tuple[list[dict[str, Any]], dict[str, str]]) -> None:
         rows.extend(result[0])
-        failed.extend(result[1])
+        failed.update(result[1])
         if progress:
             progress(sum(row["bytes_read"] for row in rows), len(rows))
 
@@ -98,20 +99,33 @@ def _parse(
         for job in jobs:
             take(parse_batch(job))
     else:
-        with ProcessPoolExecutor(workers) as pool:
+        with ProcessPoolExecutor(workers, initializer=_end_with_parent) as pool:
             for result in pool.map(parse_batch, jobs):
                 take(result)
     return rows, failed
 
 
+def _end_with_parent() -> None:
+    """Let a worker end when the main process is killed: otherwise it would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def parse_batch(
     job: tuple[list[tuple[TranscriptFile, int]], str, datetime],
-) -> tuple[list[dict[str, Any]], list[str]]:
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Parse some files and write their rows as NDJSON beside `stem`; returns one `files` row each, and failures."""
     batch, stem, now = job
     encode = msgspec.json.Encoder().encode
     rows: list[dict[str, Any]] = []
-    failed: list[str] = []
+    failed: dict[str, str] = {}
     with (
         open(f"{stem}.sightings", "wb") as sightings,
         open(f"{stem}.events", "wb") as events,
@@ -121,7 +135,7 @@ def parse_batch(
             try:
                 parsed = ParsedFile(file.path, file.mtime_ns, now).read()
             except OSError as error:
-                failed.append(f"{file.path}\t{error.strerror}")
+                failed[file.path] = error.strerror or "cannot be read"
                 continue
             for stream, items in (
                 (sightings, parsed.sightings.values()),
