@@ -18,7 +18,7 @@ from analyzer import database, discovery, ingest, queries
 from analyzer.results import AnalyzeReport, IngestResult
 
 TABLES = ("sightings", "events", "agents", "files")
-FEW = settings(max_examples=8, deadline=None)
+FEW = settings(max_examples=5, deadline=None)
 
 records = st.builds(
     lambda kind, number, request, minute, read, output, agent: {
