@@ -9,6 +9,8 @@ import typer
 from analyzer import __version__
 from analyzer.cli import analyze, doctor, misses, prices, sql, subagents
 from analyzer.errors import CcacheError
+from simulator.cli import app as simulate_app
+from simulator.errors import SimulatorError
 
 COMPILERS = ("gcc", "g++", "cc", "c++", "clang", "clang++", "icc", "nvcc", "tcc", "emcc", "cl")
 COMPILER_CACHE_FLAG = re.compile(
@@ -46,6 +48,7 @@ app.command("subagents")(subagents.subagents)
 app.command("sql")(sql.sql)
 app.command("prices")(prices.prices)
 app.command("doctor")(doctor.doctor)
+app.add_typer(simulate_app, name="simulate")
 
 
 def looks_like_compiler_cache(arguments: list[str]) -> bool:
@@ -75,7 +78,7 @@ def main() -> None:
         raise SystemExit(2)
     try:
         app()
-    except CcacheError as error:
+    except (CcacheError, SimulatorError) as error:
         from analyzer.report.formatting import clean_text
 
         print(f"ccache: error: {clean_text(error.message)}", file=sys.stderr)

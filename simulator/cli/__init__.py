@@ -1,0 +1,21 @@
+"""`ccache simulate ...`. Importing this package loads typer only: torch and rich are imported inside the commands."""
+
+import typer
+
+from simulator.cli import model
+
+app = typer.Typer(
+    name="simulate",
+    help="A prefix cache you can watch: token accounting under a cache policy, and a real small model.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def _group() -> None:
+    """Keeps `simulate` a group however many commands it has."""
+
+
+app.command("model")(model.model)
