@@ -1,11 +1,13 @@
 """Options that several commands share, and how a command gets its database and scope."""
 
+import inspect
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -54,18 +56,70 @@ def local_timezone() -> str:
     return name or "UTC"
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a report command was asked for, whichever command it is."""
+
+    paths: tuple[str, ...] = ()
+    db: str | None = None
+    no_ingest: bool = False
+    format: Format = "terminal"
+    since: str | None = None
+    until: str | None = None
+    projects: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    timezone: str | None = None
+    prices: "PriceTable | None" = None
+
+
+def _shared(
+    paths: Paths = None,
+    db: DbOption = None,
+    no_ingest: NoIngestOption = False,
+    format: FormatOption = "terminal",
+    json: JsonOption = False,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    project: ProjectOption = None,
+    model: ModelOption = None,
+    timezone: TimezoneOption = None,
+    prices: PricesOption = None,
+) -> Asked:
+    return Asked(
+        paths=tuple(paths or ()),
+        db=db,
+        no_ingest=no_ingest,
+        format="json" if json else format,
+        since=since,
+        until=until,
+        projects=tuple(project or ()),
+        models=tuple(model or ()),
+        timezone=timezone,
+        prices=load_prices(prices),
+    )
+
+
+def reports(command: Callable[..., None]) -> Callable[..., None]:
+    """Give `command(asked, **its_own_options)` the arguments and options that every report has."""
+    shared = inspect.signature(_shared).parameters
+    own = dict(list(inspect.signature(command).parameters.items())[1:])
+
+    def run(**values: Any) -> None:
+        asked = _shared(**{name: values.pop(name) for name in shared})
+        command(asked, **values)
+
+    first = {name: own.pop(name) for name in list(own) if own[name].annotation.__metadata__[0].param_decls is None}
+    parameters = [*first.values(), *shared.values(), *own.values()]
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    )
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    return run
+
+
 @contextmanager
-def opened(
-    paths: list[str] | None,
-    db: str | None,
-    no_ingest: bool,
-    *,
-    since: str | None = None,
-    until: str | None = None,
-    projects: list[str] | None = None,
-    models: list[str] | None = None,
-    timezone: str | None = None,
-) -> "Iterator[tuple[duckdb.DuckDBPyConnection, Scope, IngestResult]]":
+def opened(asked: Asked) -> "Iterator[tuple[duckdb.DuckDBPyConnection, Scope, IngestResult]]":
     """Connect, ingest and settle the scope. With no log anywhere, the shipped samples in memory."""
     from analyzer import database, discovery
     from analyzer.errors import NoLogsError
@@ -73,48 +127,45 @@ def opened(
     from analyzer.queries import Scope
     from analyzer.results import IngestResult
 
-    roots = list(paths or [])
+    roots = list(asked.paths)
     sample = False
-    if not roots and db is None:
+    if not roots and asked.db is None:
         roots = [str(root) for root in discovery.default_roots(os.environ, Path.home())]
-        if not any((Path(root) / "projects").is_dir() for root in roots) and not no_ingest:
+        if not any((Path(root) / "projects").is_dir() for root in roots) and not asked.no_ingest:
             samples = discovery.sample_root()
             note(f"no Claude Code logs found (looked in {', '.join(roots) or '~/.claude'}): showing sample sessions")
             roots, sample = [str(samples)], True
-    target = ":memory:" if sample else db or default_database()
+    target = ":memory:" if sample else asked.db or default_database()
     connection = database.connect(target)
     try:
         result, ids = IngestResult(), None
-        if roots and not no_ingest:
+        if roots and not asked.no_ingest:
             found, unreadable = discovery.find_transcripts(roots)
-            if not found and paths:
+            if not found and asked.paths:
                 raise NoLogsError(
-                    f"no transcript under {', '.join(paths)}", "a transcript is a .jsonl file below projects/"
+                    f"no transcript under {', '.join(asked.paths)}", "a transcript is a .jsonl file below projects/"
                 )
             with progress_bar(sum(file.size for file in found)) as advance:
                 result, listed = ingest(connection, found, unreadable, progress=advance)
-            ids = tuple(listed) if paths or sample else None
+            ids = tuple(listed) if asked.paths or sample else None
             for problem in result.unreadable:
                 note(f"skipped {problem}")
-        elif roots and paths:
+        elif roots and asked.paths:
             found, _ = discovery.find_transcripts(roots)
             known = dict(connection.execute("SELECT path, file_id FROM files").fetchall())
             ids = tuple(known[file.path] for file in found if file.path in known)
-        yield (
-            connection,
-            Scope(
-                ids,
-                timezone or local_timezone(),
-                since,
-                until,
-                tuple(projects or ()),
-                tuple(models or ()),
-                tuple(roots),
-                target,
-                sample,
-            ),
-            result,
+        scope = Scope(
+            file_ids=ids,
+            timezone=asked.timezone or local_timezone(),
+            since=asked.since,
+            until=asked.until,
+            projects=asked.projects,
+            models=asked.models,
+            described=tuple(roots),
+            database=target,
+            sample_data=sample,
         )
+        yield connection, scope, result
     finally:
         connection.close()
 
@@ -151,3 +202,9 @@ def note(text: str) -> None:
     from analyzer.report.formatting import clean_text
 
     print(f"ccache: {clean_text(text)}", file=sys.stderr)
+
+
+def print_json(value: object) -> None:
+    from json import dumps
+
+    print(dumps(value, indent=2, ensure_ascii=False))

@@ -19,7 +19,7 @@ def sql(
     """Run read-only SQL on everything the database holds."""
     from analyzer import queries
 
-    with options.opened(None, db, True, timezone=timezone) as (connection, scope, _):
+    with options.opened(options.Asked(db=db, no_ingest=True, timezone=timezone)) as (connection, scope, _):
         if query is None:
             columns, rows = queries.list_views(connection)
         else:

@@ -5,32 +5,16 @@ from typing import Any
 from analyzer.cli import options
 
 
-def subagents(
-    paths: options.Paths = None,
-    db: options.DbOption = None,
-    no_ingest: options.NoIngestOption = False,
-    format: options.FormatOption = "terminal",
-    json: options.JsonOption = False,
-    since: options.SinceOption = None,
-    until: options.UntilOption = None,
-    project: options.ProjectOption = None,
-    model: options.ModelOption = None,
-    timezone: options.TimezoneOption = None,
-    prices: options.PricesOption = None,
-) -> None:
+@options.reports
+def subagents(asked: options.Asked) -> None:
     """Whose cache each subagent's first request read, with the numbers that prove it."""
     from analyzer import queries
     from analyzer.cli.sql import print_rows
     from analyzer.report.formatting import clean_text, format_tokens, format_usd, plain_decimal
 
-    table = options.load_prices(prices)
-    with options.opened(
-        paths, db, no_ingest, since=since, until=until, projects=project, models=model, timezone=timezone
-    ) as (connection, scope, _):
-        report = queries.subagents(connection, scope, table)
-    if json or format == "json":
-        from json import dumps
-
+    with options.opened(asked) as (connection, scope, _):
+        report = queries.subagents(connection, scope, asked.prices)
+    if asked.format == "json":
         spawns: list[dict[str, Any]] = [
             {
                 "session_id": clean_text(spawn.session_id),
@@ -53,7 +37,7 @@ def subagents(
             }
             for spawn in report.spawns
         ]
-        print(dumps({"verdict": report.sentence, "spawns": spawns}, indent=2, ensure_ascii=False))
+        options.print_json({"verdict": report.sentence, "spawns": spawns})
         return
     names = ["started (UTC)", "type", "model", "first read", "first write", "verdict", "whose", "cost"]
     rows: list[tuple[object, ...]] = [
@@ -61,15 +45,15 @@ def subagents(
             f"{spawn.started_at:%Y-%m-%d %H:%M}",
             spawn.agent_type,
             spawn.model,
-            format_tokens(spawn.first_read_tokens) if format == "terminal" else spawn.first_read_tokens,
-            format_tokens(spawn.first_creation_tokens) if format == "terminal" else spawn.first_creation_tokens,
+            format_tokens(spawn.first_read_tokens) if asked.format == "terminal" else spawn.first_read_tokens,
+            format_tokens(spawn.first_creation_tokens) if asked.format == "terminal" else spawn.first_creation_tokens,
             spawn.verdict,
             spawn.whose or "",
-            format_usd(spawn.cost_usd) if format == "terminal" else plain_decimal(spawn.cost_usd),
+            format_usd(spawn.cost_usd) if asked.format == "terminal" else plain_decimal(spawn.cost_usd),
         )
         for spawn in report.spawns
     ]
-    if format != "csv":
+    if asked.format != "csv":
         print(report.sentence)
     if rows:
-        print_rows(names, rows, format)
+        print_rows(names, rows, asked.format)
