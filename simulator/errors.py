@@ -28,3 +28,9 @@ class ModelError(SimulatorError):
     """A model that is absent, damaged, cannot be fetched or is of the wrong kind."""
 
     exit_code = 8
+
+
+class TraceError(SimulatorError):
+    """A trace file that cannot be read, or a trace that cannot be written."""
+
+    exit_code = 9

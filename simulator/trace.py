@@ -5,6 +5,8 @@ Standard library only. Writing and reading traces as files lives in `simulator.t
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress, count
+from operator import is_not
 from typing import Literal
 
 Ttl = Literal["5m", "1h"]
@@ -61,3 +63,11 @@ class Request:
 
 
 Trace = Sequence[Request]
+
+
+def shared_segments(one: tuple[Segment, ...], other: tuple[Segment, ...]) -> int:
+    """How many leading segments of two prompts are equal. Segments that are the same objects take next to no time."""
+    for i in compress(count(), map(is_not, one, other)):
+        if one[i] != other[i]:
+            return i
+    return min(len(one), len(other))
