@@ -10,17 +10,16 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from simulator.leases import LeaseBook, check_ttl
 from simulator.prefix_index import (
     DEFAULT_BLOCK_SIZE,
     Counters,
     Insertion,
-    IntegrityError,
     Lease,
-    LeaseBook,
     Match,
-    Usage,
+    Occupancy,
     check_shape,
-    check_ttl,
+    require,
     usable_blocks,
 )
 
@@ -116,32 +115,32 @@ class RadixPrefixIndex:
         self._advance(now)
         return self._evict(blocks, before=self._tick + 1)
 
-    def usage(self, *, now: float) -> Usage:
+    def occupancy(self, *, now: float) -> Occupancy:
         self._advance(now)
         pinned = sum(len(node.ids) for node in self._nodes() if node.refs)
         free = None if self._capacity is None else self._capacity - self._used
-        return Usage(self._capacity, self._used, free, pinned)
+        return Occupancy(self._capacity, self._used, free, pinned)
 
     def check_integrity(self) -> None:
         refs: dict[int, int] = {}
         for lease, end in self._leases.pins():
-            _require(self._as_match(end) == lease.match, "a lease still ends where it ended")
+            require(self._as_match(end) == lease.match, "a lease still ends where it ended")
             for node in _upwards(end):
                 refs[id(node)] = refs.get(id(node), 0) + 1
         ids: list[int] = []
         for node in self._nodes():
-            _require(bool(node.ids) and len(node.ids) == len(node.pieces), "edges are not empty")
-            _require(all(len(piece) == self._block_size for piece in node.pieces), "every block is full")
+            require(bool(node.ids) and len(node.ids) == len(node.pieces), "edges are not empty")
+            require(all(len(piece) == self._block_size for piece in node.pieces), "every block is full")
             parent = node.parent
-            _require(parent is not None and parent.children.get(node.pieces[0]) is node, "edges hang from their parent")
-            _require(node.refs == refs.get(id(node), 0), "reference counts equal open leases")
+            require(parent is not None and parent.children.get(node.pieces[0]) is node, "edges hang from their parent")
+            require(node.refs == refs.get(id(node), 0), "reference counts equal open leases")
             if parent is not None and parent.parent is not None:
-                _require(parent.tick >= node.tick and parent.refs >= node.refs, "a parent outlives its children")
+                require(parent.tick >= node.tick and parent.refs >= node.refs, "a parent outlives its children")
             ids += node.ids
-        _require(len(ids) == len(set(ids)) == self._used, "used blocks are counted once")
-        _require(self._capacity is None or self._used <= self._capacity, "the budget holds")
+        require(len(ids) == len(set(ids)) == self._used, "used blocks are counted once")
+        require(self._capacity is None or self._used <= self._capacity, "the budget holds")
         stored = self._counters.inserted - self._counters.evicted
-        _require(stored == self._used * self._block_size, "inserted - evicted = held")
+        require(stored == self._used * self._block_size, "inserted - evicted = held")
 
     def _advance(self, now: float) -> None:
         for end in self._leases.advance(now):
@@ -218,8 +217,3 @@ def _split(lower: _Node, at: int) -> _Node:
         lower.parent.children[upper.pieces[0]] = upper
     lower.parent = upper
     return upper
-
-
-def _require(holds: bool, rule: str) -> None:
-    if not holds:
-        raise IntegrityError(f"broken rule: {rule}")

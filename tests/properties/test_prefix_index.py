@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
-from simulator.prefix_index import BlockPrefixIndex, Lease, chain_key
+from simulator.block_index import BlockPrefixIndex, chain_key
+from simulator.prefix_index import Lease
 from simulator.radix_index import RadixPrefixIndex
 
 prompts = st.lists(st.integers(0, 1), max_size=14)
@@ -109,7 +110,7 @@ class Twins(RuleBasedStateMachine):
 
     @rule(blocks=st.integers(0, 6))
     def evict(self, blocks: int) -> None:
-        evictable = self.block.usage(now=self.now).evictable
+        evictable = self.block.occupancy(now=self.now).evictable
         gone = self.block.evict(blocks, now=self.now)
         assert gone == self.radix.evict(blocks, now=self.now)
         assert len(gone) == min(blocks, evictable)
@@ -118,18 +119,18 @@ class Twins(RuleBasedStateMachine):
     @rule(seconds=st.integers(1, 4))
     def wait(self, seconds: int) -> None:
         self.now += seconds
-        self.open = {key: held for key, held in self.open.items() if held[1] > self.now}
+        self.open = {key: held for key, held in self.open.items() if held[1] >= self.now}
 
     @invariant()
     def books_balance(self) -> None:
-        usage = self.block.usage(now=self.now)
-        assert usage == self.radix.usage(now=self.now)
-        assert usage.used == len(self.held)
-        assert usage.pinned == len({block for lease, _ in self.open.values() for block in lease.match.blocks})
-        assert usage.total == self.capacity
-        if usage.total is not None and usage.free is not None:
-            assert usage.free >= 0
-            assert usage.free + usage.used == usage.total
+        room = self.block.occupancy(now=self.now)
+        assert room == self.radix.occupancy(now=self.now)
+        assert room.used == len(self.held)
+        assert room.pinned == len({block for lease, _ in self.open.values() for block in lease.match.blocks})
+        assert room.total == self.capacity
+        if room.total is not None and room.free is not None:
+            assert room.free >= 0
+            assert room.free + room.used == room.total
         assert self.block.counters == self.radix.counters
         self.block.check_integrity()
         self.radix.check_integrity()

@@ -6,15 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from simulator.prefix_index import (
-    BlockPrefixIndex,
-    IntegrityError,
-    NoPrefixIndex,
-    PrefixIndex,
-    blocks_in_budget,
-    chain_key,
-    root_key,
-)
+from simulator.block_index import BlockPrefixIndex, chain_key, root_key
+from simulator.no_index import NoPrefixIndex
+from simulator.prefix_index import IntegrityError, PrefixIndex, blocks_in_budget
 from simulator.radix_index import RadixPrefixIndex
 
 Make = Callable[..., PrefixIndex]
@@ -102,7 +96,7 @@ def test_a_lease_protects_its_path_but_not_what_hangs_below(make: Make) -> None:
     index = make(4)
     ids = index.insert(A + B + C, now=0).new
     lease = index.lease(A + B, now=0)
-    assert index.usage(now=0).evictable == 1
+    assert index.occupancy(now=0).evictable == 1
     assert index.evict(9, now=0) == (ids[2],)
     assert index.release(lease, now=0)
     assert not index.release(lease, now=0)
@@ -119,17 +113,17 @@ def test_leases_on_one_block_count(make: Make) -> None:
     assert len(index.evict(1, now=0)) == 1
 
 
-def test_a_lease_runs_out_exactly_at_its_ttl_and_can_be_renewed(make: Make) -> None:
+def test_a_lease_holds_to_its_very_deadline_and_can_be_renewed(make: Make) -> None:
     index = make(4)
     index.insert(A, now=0)
     lease = index.lease(A, now=0, ttl=300)
-    assert index.usage(now=299).pinned == 1
+    assert index.occupancy(now=299).pinned == 1
     assert index.renew(lease, now=299, ttl=300)
-    assert index.usage(now=598).pinned == 1
-    assert index.usage(now=599).pinned == 0
-    assert not index.renew(lease, now=599, ttl=300)
-    assert not index.release(lease, now=599)
-    assert index.match(A, now=599).tokens == 4, "running out unpins, it does not evict"
+    assert index.occupancy(now=599).pinned == 1
+    assert index.occupancy(now=599.001).pinned == 0
+    assert not index.renew(lease, now=600, ttl=300)
+    assert not index.release(lease, now=600)
+    assert index.match(A, now=600).tokens == 4, "running out unpins, it does not evict"
 
 
 def test_a_lease_of_another_index_is_refused(make: Make) -> None:
@@ -138,7 +132,7 @@ def test_a_lease_of_another_index_is_refused(make: Make) -> None:
         each.insert(A, now=0)
     index.lease(A, now=0)
     assert not index.release(other.lease(A, now=0), now=0)
-    assert index.usage(now=0).pinned == 1
+    assert index.occupancy(now=0).pinned == 1
 
 
 def test_bad_arguments_change_nothing(make: Make) -> None:
@@ -149,7 +143,7 @@ def test_bad_arguments_change_nothing(make: Make) -> None:
     with pytest.raises(ValueError, match="ttl"):
         index.lease(A, now=5, ttl=0)
     index.check_integrity()
-    assert index.usage(now=5).pinned == 0
+    assert index.occupancy(now=5).pinned == 0
     for arguments in ((0,), (4, -1)):
         with pytest.raises(ValueError, match=r"must be|cannot be"):
             make(*arguments)
@@ -207,6 +201,6 @@ def test_the_baseline_counts_queries_and_keeps_nothing() -> None:
     assert index.renew(lease, now=0, ttl=None)
     assert index.release(lease, now=9)
     assert index.evict(1, now=9) == ()
-    assert index.usage(now=9).evictable == 0
+    assert index.occupancy(now=9).evictable == 0
     assert (index.counters.queries, index.counters.hits) == (4, 0)
     index.check_integrity()
