@@ -8,6 +8,7 @@ Confidence = Literal["logged", "high", "medium", "low", "none"]
 
 DIAGNOSED_SINCE = (2, 1, 120)
 SECOND_REQUEST_LIMIT = 15_000
+PINNED_REQUESTS = 3
 DELTA_EVENTS = frozenset({"deferred_tools_delta", "mcp_instructions_delta"})
 
 ADVICE: Mapping[str, str] = {
@@ -37,9 +38,18 @@ ADVICE: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Cause:
+    """A name of the closed list. `line` is the number of the record that shows it, where a record of its own does."""
+
     name: str
     confidence: Confidence
     evidence: str
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    text: str
+    line: int | None = None
 
 
 def cause_of(row: Mapping[str, Any], *, ignore_diagnostics: bool = False) -> Cause:
@@ -48,17 +58,17 @@ def cause_of(row: Mapping[str, Any], *, ignore_diagnostics: bool = False) -> Cau
     With `ignore_diagnostics` the API's own verdict is not looked at, so that inference can be measured against it.
     """
     seen = _observed(row)
-    expired = seen.get("ttl_expired_5m") or seen.get("ttl_expired_1h")
     diagnosis: str | None = None if ignore_diagnostics else row["diagnostics"]
     if diagnosis is not None and diagnosis in _REFINED:
         for name in _REFINED[diagnosis]:
             if name in seen:
-                return Cause(name, "logged", f"diagnostics {diagnosis}; {seen[name]}")
+                return Cause(name, "logged", f"diagnostics {diagnosis}; {seen[name].text}", seen[name].line)
         return Cause(_PLAIN[diagnosis], "logged", f"diagnostics {diagnosis}")
+    unchanged = not ignore_diagnostics and diagnosis is None and _always_diagnosed(row)
     for name in _INFERENCE_ORDER:
-        if name in seen:
-            return Cause(name, _CONFIDENCE.get(name, "medium"), seen[name])
-    if not ignore_diagnostics and diagnosis is None and _version(row["version"]) >= DIAGNOSED_SINCE and not expired:
+        if name in seen and not (unchanged and name in _DENIED_BY_NULL):
+            return Cause(name, _CONFIDENCE.get(name, "medium"), seen[name].text, seen[name].line)
+    if unchanged:
         return Cause(
             "likely_server_side", "medium", "diagnostics null: the request did not change, yet little was read"
         )
@@ -87,6 +97,15 @@ _PLAIN = {
     "system_changed": "system_prompt_changed",
     "messages_changed": "messages_rewritten",
 }
+_DIFFERENCES = (
+    ("model_changed", "model"),
+    ("fast_mode_changed", "speed"),
+    ("effort_changed", "effort"),
+    ("version_changed", "version"),
+    ("resumed", "entrypoint"),
+    ("directory_changed", "cwd"),
+    ("directory_changed", "branch"),
+)
 _INFERENCE_ORDER = (
     "model_changed",
     "fast_mode_changed",
@@ -106,6 +125,10 @@ _INFERENCE_ORDER = (
     "second_request",
     "floor_pinned",
 )
+# an empty diagnosis says that tools, system and messages were the same, so none of these can be the cause
+_DENIED_BY_NULL = frozenset(
+    {"directory_changed", "deferred_tool_loaded", "mcp_changed", "skill_loaded", "hook_context", "messages_rewritten"}
+)
 _CONFIDENCE: Mapping[str, Confidence] = {
     "model_changed": "high",
     "ttl_expired_5m": "high",
@@ -117,47 +140,68 @@ _CONFIDENCE: Mapping[str, Confidence] = {
 }
 
 
-def _observed(row: Mapping[str, Any]) -> dict[str, str]:
-    seen: dict[str, str] = {}
+def _observed(row: Mapping[str, Any]) -> dict[str, Seen]:
+    seen: dict[str, Seen] = {}
     gap, ttl = row["gap_s"], row["ttl_s"]
     if gap is not None and ttl is not None and gap > ttl:
-        seen["ttl_expired_5m" if ttl == 300 else "ttl_expired_1h"] = f"gap {gap:,.0f} s > TTL {ttl:,} s"
-    for name, field in (
-        ("model_changed", "model"),
-        ("fast_mode_changed", "speed"),
-        ("effort_changed", "effort"),
-        ("version_changed", "version"),
-        ("directory_changed", "cwd"),
-        ("directory_changed", "branch"),
-    ):
+        seen["ttl_expired_5m" if ttl == 300 else "ttl_expired_1h"] = Seen(f"gap {gap:,.0f} s > TTL {ttl:,} s")
+    for name, field in _DIFFERENCES:
         before, after = row[f"previous_{field}"], row[field]
         if before and after and before != after:
-            seen.setdefault(name, f"{field} {before} -> {after}")
+            seen.setdefault(name, Seen(f"{field} {before} -> {after}"))
     tools = row["previous_tools"] or ()
     if "ToolSearch" in tools:
-        seen["deferred_tool_loaded"] = "ToolSearch in the previous request"
+        seen["deferred_tool_loaded"] = Seen("ToolSearch in the previous request")
     if "Skill" in tools:
-        seen["skill_loaded"] = "Skill in the previous request"
+        seen["skill_loaded"] = Seen("Skill in the previous request")
     for event in row["events"] or ():
-        kind, detail = event["kind"], event["detail"] or ""
+        kind, detail, line = event["kind"], event["detail"] or "", event["ordinal"]
         if kind == "session_start" and detail == "resume":
-            seen["resumed"] = f"SessionStart:resume ({event['uuid']})"
+            seen["resumed"] = Seen("SessionStart:resume", line)
         elif kind in DELTA_EVENTS:
-            seen["mcp_changed"] = f"{kind} {detail} ({event['uuid']})"
+            seen["mcp_changed"] = Seen(_delta(kind, detail), line)
         elif kind == "interrupt":
-            seen["interrupted"] = f"interrupt ({event['uuid']})"
+            seen["interrupted"] = Seen("request interrupted by the user", line)
         elif kind == "hook_additional_context":
-            seen["hook_context"] = f"hook context ({event['uuid']})"
+            seen["hook_context"] = Seen("hook context added", line)
     parent, previous = row["parent_message_id"], row["previous_message_id"]
     if parent and previous and parent != previous:
-        seen["rewind_or_branch"] = f"extends {parent}, not {previous}"
+        seen["rewind_or_branch"] = Seen(f"extends {parent}, not {previous}")
     if row["context_shrank"]:
-        seen["messages_rewritten"] = "the prompt is shorter than what was cached"
+        seen["messages_rewritten"] = Seen("the prompt is shorter than what was cached")
     if row["n_in_chain"] == 1 and row["lost_tokens"] < SECOND_REQUEST_LIMIT:
-        seen["second_request"] = "second request of its chain"
-    if row["read_is_pinned"]:
-        seen["floor_pinned"] = f"read {row['read_tokens']:,} three times in a row"
+        seen["second_request"] = Seen("second request of its chain")
+    if row["run_length"] >= PINNED_REQUESTS:
+        seen["floor_pinned"] = Seen(f"read {row['read_tokens']:,} tokens {row['run_length']:,} times in a row")
     return seen
+
+
+def servers_of(kind: str, detail: str | None) -> frozenset[str]:
+    """MCP servers that an event of DELTA_EVENTS names: of a tool `mcp__server__tool`, or named plainly."""
+    names = {name.removeprefix("-") for name in (detail or "").split(",") if name}
+    tools = {name.split("__")[1] for name in names if name.startswith("mcp__") and name.count("__") >= 2}
+    return frozenset(tools | {name for name in names if kind == "mcp_instructions_delta"} - {""})
+
+
+def _delta(kind: str, detail: str) -> str:
+    """Who came and who went, servers before single tools."""
+    names = detail.split(",")
+    parts = []
+    for verb, chosen in (
+        ("added", [name for name in names if name and not name.startswith("-")]),
+        ("removed", [name for name in names if name.startswith("-")]),
+    ):
+        who = sorted(servers_of(kind, ",".join(chosen))) or [name.removeprefix("-") for name in chosen]
+        if who:
+            parts.append(f"{verb} {', '.join(who[:5])}{f' and {len(who) - 5} more' if len(who) > 5 else ''}")
+    return f"{kind}: {'; '.join(parts)}"
+
+
+def _always_diagnosed(row: Mapping[str, Any]) -> bool:
+    """The API answers with a diagnosis on first-party calls of these versions; a cloud or gateway id has none."""
+    identity = row["message_id"] or ""
+    first_party = identity.startswith("msg_") and not identity.startswith(("msg_bdrk_", "msg_vrtx_"))
+    return first_party and _version(row["version"]) >= DIAGNOSED_SINCE
 
 
 def _version(text: str | None) -> tuple[int, ...]:

@@ -171,21 +171,72 @@ class Rebuild:
     rewrite_cost_usd: Decimal | None
     advice: str
     diagnosis: str | None
+    signature: str | None = None
+    """Name of the known bug whose pattern the chain shows around this request."""
+    servers: tuple[str, ...] = ()
+    """MCP servers that connected or dropped between the two requests."""
+    location: str = ""
+    """The request's own record, as file:line; `evidence` holds it too."""
+    request_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class CauseRow:
-    cause: str
+class MissRow:
+    """Misses with one cause, of one ISO week (2026-W48) or of one version; `expected` are its other rebuilds."""
+
+    key: str
     misses: int
     lost_tokens: int
     rewrite_cost_usd: Decimal
+    expected: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureRow:
+    """A known bug's pattern, found in one chain (or, for a TTL flip, over the whole scope)."""
+
+    name: str
+    meaning: str
+    session_id: str
+    project: str
+    chain: str
+    misses: int
+    lost_tokens: int
+    rewrite_cost_usd: Decimal
+    versions: tuple[str, ...]
+    evidence: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRequest:
+    """The first request of a chain: a cold start, never a miss. `whose` had cached what it read, where logs show it."""
+
+    session_id: str
+    project: str
+    chain: str
+    timestamp: datetime
+    model: str
+    cache_read_tokens: int
+    cache_creation_tokens: int
+    input_tokens: int
+    whose: str | None
+    written_at: datetime | None
+
+    @property
+    def warm_rate(self) -> float:
+        prompt = self.cache_read_tokens + self.cache_creation_tokens + self.input_tokens
+        return self.cache_read_tokens / prompt if prompt else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class MissReport:
     misses: tuple[Rebuild, ...]
     expected_rebuilds: tuple[Rebuild, ...]
-    by_cause: tuple[CauseRow, ...]
+    by_cause: tuple[MissRow, ...]
+    by_week: tuple[MissRow, ...] = ()
+    by_version: tuple[MissRow, ...] = ()
+    signatures: tuple[SignatureRow, ...] = ()
+    first_requests: tuple[FirstRequest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

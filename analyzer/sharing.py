@@ -1,8 +1,12 @@
 """Whose cache did a subagent's first request read? Verdicts with the numbers that prove them. Pure; no I/O."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import pairwise
+
+LONGEST_TTL = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,83 @@ class Verdict:
     written_at: datetime | None = None
 
 
-def judge(spawns: Sequence[Spawn], writers: Iterable[Writer]) -> list[Verdict]:
+@dataclass(frozen=True, slots=True)
+class First:
+    """The first request of any chain; `agent_id` is None for a main conversation."""
+
+    session_id: str
+    agent_id: str | None
+    model: str
+    cwd: str | None
+    started_at: datetime
+    read_tokens: int
+
+
+class Writers:
+    """Requests by what others may read of them. Look-ups walk back in time from the reader and stop at the first."""
+
+    def __init__(self, writers: Iterable[Writer]) -> None:
+        self._at_position: dict[tuple[str, int, str, bool], list[Writer]] = {}
+        self._anyone_at: dict[tuple[str, int], list[Writer]] = {}
+        self._at_read: dict[tuple[str, str | None, int], list[Writer]] = {}
+        for writer in sorted(writers, key=lambda writer: writer.started_at):
+            position = writer.position_tokens
+            self._at_position.setdefault(
+                (writer.model, position, writer.session_id, writer.agent_id is None), []
+            ).append(writer)
+            self._anyone_at.setdefault((writer.model, position), []).append(writer)
+            self._at_read.setdefault((writer.model, writer.cwd, writer.read_tokens), []).append(writer)
+
+    def in_session(self, first: First | Spawn, *, parent: bool) -> Writer | None:
+        """The latest request of the same session whose entry holds exactly what `first` read, inside its TTL."""
+        return _latest(self._at_position.get((first.model, first.read_tokens, first.session_id, parent), ()), first)
+
+    def anywhere(self, first: First | Spawn) -> Writer | None:
+        """The same over all sessions."""
+        return _latest(self._anyone_at.get((first.model, first.read_tokens), ()), first)
+
+    def same_read(self, first: First | Spawn) -> Writer | None:
+        """Another chain that read the same prefix in the same directory: the latest alive before, else any other."""
+        readers = self._at_read.get((first.model, first.cwd, first.read_tokens), ())
+        return _latest(readers, first) or next((reader for reader in readers if _other(reader, first)), None)
+
+
+def _other(writer: Writer, first: First | Spawn) -> bool:
+    return (writer.session_id, writer.agent_id) != (first.session_id, first.agent_id)
+
+
+def _latest(writers: Sequence[Writer], first: First | Spawn) -> Writer | None:
+    end = bisect_right(writers, first.started_at, key=lambda writer: writer.started_at)
+    for place in range(end - 1, -1, -1):
+        writer = writers[place]
+        age = first.started_at - writer.started_at
+        if age > LONGEST_TTL:
+            return None
+        if (
+            writer.response_began_at <= first.started_at
+            and age.total_seconds() <= writer.ttl_s
+            and _other(writer, first)
+        ):
+            return writer
+    return None
+
+
+def name_of(writer: Writer, session_id: str) -> str:
+    """Who that is, told from inside `session_id`."""
+    if writer.session_id == session_id:
+        return writer.agent_id or "parent"
+    return f"{writer.session_id}/{writer.agent_id}" if writer.agent_id else writer.session_id
+
+
+def warmed_by(first: First, writers: Writers) -> Writer | None:
+    """Who had cached what the first request of a chain read: exactly, else the latest who read the same prefix."""
+    if first.read_tokens == 0:
+        return None
+    proof = writers.anywhere(first) or writers.same_read(first)
+    return proof if proof and proof.started_at <= first.started_at else None
+
+
+def judge(spawns: Sequence[Spawn], writers: Writers) -> list[Verdict]:
     """One verdict per spawn, in order.
 
     `shares_with_parent`, `shares_with_siblings`: the read equals, to the token, what an earlier request of the parent
@@ -51,47 +131,39 @@ def judge(spawns: Sequence[Spawn], writers: Iterable[Writer]) -> list[Verdict]:
     model and directory. `too_early`: nothing read while a sibling of the same type and model had started but not yet
     answered. `cold`: nothing read. `partial_unknown`: something was read, from nobody whom the log shows.
     """
-    at_position: dict[tuple[str, int], list[Writer]] = {}
-    at_read: dict[tuple[str, str | None, int], set[tuple[str, str | None]]] = {}
-    for writer in writers:
-        at_position.setdefault((writer.model, writer.position_tokens), []).append(writer)
-        chains = at_read.setdefault((writer.model, writer.cwd, writer.read_tokens), set())
-        chains.add((writer.session_id, writer.agent_id))
+    early = _too_early(spawns)
+    return [_judge(spawn, writers, early) for spawn in spawns]
+
+
+def _too_early(spawns: Sequence[Spawn]) -> frozenset[tuple[str, str]]:
+    """Spawns that began while one of the same session, type and model, begun no later, had not answered yet."""
     alike: dict[tuple[str, str, str], list[Spawn]] = {}
     for spawn in spawns:
         alike.setdefault((spawn.session_id, spawn.agent_type, spawn.model), []).append(spawn)
-    return [
-        _judge(
-            spawn,
-            at_position.get((spawn.model, spawn.read_tokens), ()),
-            at_read.get((spawn.model, spawn.cwd, spawn.read_tokens), set()),
-            alike[spawn.session_id, spawn.agent_type, spawn.model],
-        )
-        for spawn in spawns
-    ]
+    early: set[tuple[str, str]] = set()
+    for group in alike.values():
+        group.sort(key=lambda spawn: (spawn.started_at, spawn.agent_id))
+        for before, spawn in pairwise(group):
+            if before.started_at == spawn.started_at < spawn.response_began_at:
+                early.add((before.session_id, before.agent_id))
+        answered = group[0].response_began_at
+        for spawn in group[1:]:
+            if spawn.started_at < answered:
+                early.add((spawn.session_id, spawn.agent_id))
+            answered = max(answered, spawn.response_began_at)
+    return frozenset(early)
 
 
-def _judge(
-    spawn: Spawn, writers: Sequence[Writer], chains: set[tuple[str, str | None]], alike: Sequence[Spawn]
-) -> Verdict:
+def _judge(spawn: Spawn, writers: Writers, early: frozenset[tuple[str, str]]) -> Verdict:
     if spawn.read_tokens == 0:
-        early = any(
-            other.agent_id != spawn.agent_id and other.started_at <= spawn.started_at < other.response_began_at
-            for other in alike
-        )
-        return Verdict("too_early" if early else "cold")
+        return Verdict("too_early" if (spawn.session_id, spawn.agent_id) in early else "cold")
     for name, is_parent in (("shares_with_parent", True), ("shares_with_siblings", False)):
-        proofs = [
-            writer
-            for writer in writers
-            if writer.session_id == spawn.session_id
-            and (writer.agent_id is None) is is_parent
-            and writer.agent_id != spawn.agent_id
-            and writer.response_began_at <= spawn.started_at <= writer.started_at + timedelta(seconds=writer.ttl_s)
-        ]
-        if proofs:
-            proof = max(proofs, key=lambda writer: writer.started_at)
-            return Verdict(name, proof.agent_id or "parent", proof.position_tokens, proof.started_at)
-    if chains - {(spawn.session_id, spawn.agent_id)}:
-        return Verdict("shares_static_prefix", None, spawn.read_tokens)
+        proof = writers.in_session(spawn, parent=is_parent)
+        if proof:
+            return Verdict(name, name_of(proof, spawn.session_id), proof.position_tokens, proof.started_at)
+    other = writers.same_read(spawn)
+    if other:
+        before = other.started_at <= spawn.started_at
+        whose = name_of(other, spawn.session_id)
+        return Verdict("shares_static_prefix", whose, spawn.read_tokens, other.started_at if before else None)
     return Verdict("partial_unknown", None, spawn.read_tokens)

@@ -1,15 +1,19 @@
 """`ccache misses`: each loss with its cause, evidence and price."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from analyzer.cli import options
 
+By = Literal["miss", "cause", "week", "version", "signature"]
+
 
 @options.reports
 def misses(
     asked: options.Asked,
+    by: Annotated[By, typer.Option("--by", help="Which table csv and markdown print.")] = "miss",
+    cause: Annotated[list[str] | None, typer.Option("--cause", help="Only this cause; may be repeated.")] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="How many misses to list.")] = 15,
     ignore_diagnostics: Annotated[
         bool, typer.Option("--ignore-diagnostics", help="Infer every cause; do not look at the API's own verdict.")
@@ -17,21 +21,19 @@ def misses(
 ) -> None:
     """Where cached tokens were lost, why, and what writing them again cost."""
     from analyzer import queries
-    from analyzer.report.misses import COLUMNS, misses_json, rebuild_row, render_misses
+    from analyzer.report import misses as report
 
     with options.opened(asked) as (connection, scope, _):
-        report = queries.misses(connection, scope, asked.prices, ignore_diagnostics=ignore_diagnostics)
+        found = queries.misses(
+            connection, scope, asked.prices, ignore_diagnostics=ignore_diagnostics, causes=tuple(cause or ())
+        )
     if asked.format == "json":
-        options.print_json(misses_json(report))
-    elif asked.format == "terminal":
+        options.print_json(report.misses_json(found))
+    elif asked.format == "csv":
+        print(report.misses_csv(found, by), end="")
+    elif asked.format == "markdown":
+        print(report.misses_markdown(found, by, top), end="")
+    else:
         from rich.console import Console
 
-        render_misses(report, Console(), top=top)
-    else:
-        from analyzer.cli.sql import print_rows
-
-        rows = [rebuild_row(miss) for miss in report.misses]
-        flat: list[tuple[object, ...]] = [
-            tuple("; ".join(row[name]) if name == "evidence" else row[name] for name in COLUMNS) for row in rows
-        ]
-        print_rows(list(COLUMNS), flat, asked.format)
+        report.render_misses(found, Console(), top=top)

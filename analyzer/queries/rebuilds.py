@@ -1,14 +1,30 @@
-"""Every rebuild in scope with its cause."""
+"""Every rebuild in scope with its cause, and the known bugs whose pattern the chains show."""
 
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC
 from decimal import Decimal
+from difflib import get_close_matches
+from typing import Any
+from zoneinfo import ZoneInfo
 
 import duckdb
 
-from analyzer.causes import ADVICE, Cause, cause_of
+from analyzer.causes import ADVICE, DELTA_EVENTS, Cause, cause_of, servers_of
+from analyzer.errors import UsageError
 from analyzer.prices import PriceTable
 from analyzer.queries.scope import Scope, money, select
-from analyzer.results import CauseRow, MissReport, Rebuild
+from analyzer.queries.signatures import signatures
+from analyzer.queries.spawns import first_requests, writers
+from analyzer.results import MissReport, MissRow, Rebuild
+from analyzer.signatures import version_order
+
+BOUNDARIES = (
+    ("compaction", ("compact_boundary", "compact_summary")),
+    ("microcompaction", ("microcompact_boundary",)),
+    ("tool_clearing", ("context_edit",)),
+    ("cleared", ("session_start",)),
+)
+EXPECTED = frozenset(name for name, _ in BOUNDARIES)
 
 
 def misses(
@@ -17,58 +33,122 @@ def misses(
     prices: PriceTable | None = None,
     *,
     ignore_diagnostics: bool = False,
+    causes: Sequence[str] = (),
 ) -> MissReport:
-    """Every rebuild in scope, in time order, with its cause; `by_cause` counts misses only, dearest first."""
+    """Every rebuild in scope, in time order, with its cause; `causes` keeps only these.
+
+    Signatures and first requests are those of the whole scope. Raises UsageError for a cause that is not one.
+    """
+    known = {*ADVICE, *EXPECTED}
+    for cause in causes:
+        if cause not in known:
+            near = get_close_matches(cause, known, 3, 0.4) or sorted(ADVICE)
+            raise UsageError(f"unknown cause: {cause}", f"one of {', '.join(near)}")
     select(connection, scope, prices)
+    found, patterns = signatures(connection, judged(connection, ignore_diagnostics=ignore_diagnostics))
+    if causes:
+        found = [rebuild for rebuild in found if rebuild.cause in causes]
+    expected = tuple(rebuild for rebuild in found if rebuild.cause in EXPECTED)
+    missed = tuple(rebuild for rebuild in found if rebuild.cause not in EXPECTED)
+    zone = ZoneInfo(scope.timezone)
+    return MissReport(
+        misses=missed,
+        expected_rebuilds=expected,
+        by_cause=_dearest(_table(missed, (), lambda miss: miss.cause)),
+        by_week=tuple(sorted(_table(missed, expected, lambda miss: _week(miss, zone)), key=lambda row: row.key)),
+        by_version=tuple(
+            sorted(
+                _table(missed, expected, lambda miss: miss.version or "unknown"),
+                key=lambda row: version_order(row.key),
+            )
+        ),
+        signatures=patterns,
+        first_requests=first_requests(connection, writers(connection)),
+    )
+
+
+def judged(connection: duckdb.DuckDBPyConnection, *, ignore_diagnostics: bool = False) -> list[Rebuild]:
+    """The rebuilds of the scope that `select` opened, in time order."""
     cursor = connection.execute(
         """SELECT e.*, s.rewrite_usd FROM rebuild_evidence e JOIN shown_rebuilds s USING (request_key)
         ORDER BY e."at", e.request_key"""
     )
     names = [column[0] for column in cursor.description or ()]
-    found: dict[bool, list[Rebuild]] = {True: [], False: []}
-    for values in cursor.fetchall():
-        row = dict(zip(names, values, strict=True))
-        if row["expected"]:
-            kinds = {event["kind"] for event in row["events"] or ()}
-            name = "microcompaction" if kinds == {"microcompact_boundary"} else "compaction"
-            cause, advice = Cause(name, "high", f"{name} between the two requests"), ""
-        else:
-            cause = cause_of(row, ignore_diagnostics=ignore_diagnostics)
-            advice = ADVICE[cause.name]
-        found[row["expected"]].append(
-            Rebuild(
-                session_id=row["session_id"],
-                project=row["project"],
-                chain=row["chain"],
-                message_id=row["message_id"],
-                timestamp=row["at"].replace(tzinfo=UTC),
-                model=row["model"],
-                version=row["version"],
-                cause=cause.name,
-                confidence=cause.confidence,
-                evidence=tuple(part for part in (cause.evidence, f"{row['path']}:{row['ordinal']}") if part),
-                gap_s=row["gap_s"],
-                ttl_s=row["ttl_s"],
-                readable_tokens=row["readable_tokens"],
-                cache_read_tokens=row["read_tokens"],
-                lost_tokens=row["lost_tokens"],
-                rewritten_tokens=row["rewritten_tokens"],
-                rewrite_cost_usd=None if row["rewrite_usd"] is None else money(row["rewrite_usd"]),
-                advice=advice,
-                diagnosis=row["diagnostics"],
-            )
-        )
-    by_cause: dict[str, list[Rebuild]] = {}
-    for miss in found[False]:
-        by_cause.setdefault(miss.cause, []).append(miss)
-    rows = [
-        CauseRow(
-            name,
-            len(items),
-            sum(item.lost_tokens for item in items),
-            sum((item.rewrite_cost_usd or Decimal(0) for item in items), Decimal(0)),
-        )
-        for name, items in by_cause.items()
+    return [
+        _rebuild(dict(zip(names, values, strict=True)), ignore_diagnostics=ignore_diagnostics)
+        for values in cursor.fetchall()
     ]
-    rows.sort(key=lambda row: (-row.rewrite_cost_usd, -row.lost_tokens, row.cause))
-    return MissReport(tuple(found[False]), tuple(found[True]), tuple(rows))
+
+
+def _rebuild(row: dict[str, Any], *, ignore_diagnostics: bool) -> Rebuild:
+    if row["expected"]:
+        cause, advice = _boundary(row["events"] or ()), ""
+    else:
+        cause = cause_of(row, ignore_diagnostics=ignore_diagnostics)
+        advice = ADVICE[cause.name]
+    lines = (row["ordinal"], row["previous_ordinal"], *(() if cause.line is None else (cause.line,)))
+    return Rebuild(
+        session_id=row["session_id"],
+        project=row["project"],
+        chain=row["chain"],
+        message_id=row["message_id"],
+        timestamp=row["at"].replace(tzinfo=UTC),
+        model=row["model"],
+        version=row["version"],
+        cause=cause.name,
+        confidence=cause.confidence,
+        evidence=(*((cause.evidence,) if cause.evidence else ()), *(f"{row['path']}:{line}" for line in lines)),
+        gap_s=row["gap_s"],
+        ttl_s=row["ttl_s"],
+        readable_tokens=row["readable_tokens"],
+        cache_read_tokens=row["read_tokens"],
+        lost_tokens=row["lost_tokens"],
+        rewritten_tokens=row["rewritten_tokens"],
+        rewrite_cost_usd=None if row["rewrite_usd"] is None else money(row["rewrite_usd"]),
+        advice=advice,
+        diagnosis=row["diagnostics"],
+        servers=tuple(
+            sorted(
+                server
+                for event in row["events"] or ()
+                if event["kind"] in DELTA_EVENTS
+                for server in servers_of(event["kind"], event["detail"])
+            )
+        ),
+        location=f"{row['path']}:{row['ordinal']}",
+        request_key=row["request_key"],
+    )
+
+
+def _boundary(events: Sequence[dict[str, Any]]) -> Cause:
+    for name, kinds in BOUNDARIES:
+        for event in events:
+            if event["kind"] in kinds:
+                return Cause(name, "high", f"{event['kind']} between the two requests", event["ordinal"])
+    raise AssertionError("an expected rebuild has a boundary")
+
+
+def _week(rebuild: Rebuild, zone: ZoneInfo) -> str:
+    year, week, _ = rebuild.timestamp.astimezone(zone).isocalendar()
+    return f"{year}-W{week:02}"
+
+
+def _dearest(rows: Iterable[MissRow]) -> tuple[MissRow, ...]:
+    return tuple(sorted(rows, key=lambda row: (-row.rewrite_cost_usd, -row.lost_tokens, row.key)))
+
+
+def _table(misses: Iterable[Rebuild], expected: Iterable[Rebuild], key: Callable[[Rebuild], str]) -> list[MissRow]:
+    groups: dict[str, tuple[list[Rebuild], list[Rebuild]]] = {}
+    for place, rebuilds in enumerate((misses, expected)):
+        for rebuild in rebuilds:
+            groups.setdefault(key(rebuild), ([], []))[place].append(rebuild)
+    return [
+        MissRow(
+            name,
+            len(missed),
+            sum(miss.lost_tokens for miss in missed),
+            sum((miss.rewrite_cost_usd or Decimal(0) for miss in missed), Decimal(0)),
+            len(others),
+        )
+        for name, (missed, others) in groups.items()
+    ]

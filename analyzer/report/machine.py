@@ -48,7 +48,7 @@ def analyze_csv(report: AnalyzeReport, by: str) -> str:
     writer = csv.DictWriter(out, columns, lineterminator="\n")
     writer.writeheader()
     for row in _table(report, by):
-        writer.writerow(row | {"key": _csv_text(row["key"]), "label": _csv_text(row["label"])})
+        writer.writerow(row | {"key": csv_text(row["key"]), "label": csv_text(row["label"])})
     return out.getvalue()
 
 
@@ -65,7 +65,7 @@ def analyze_markdown(report: AnalyzeReport, top: int = 10) -> str:
         f"Prices: {escape_markdown(report.meta.price_source)}, {escape_markdown(report.meta.price_date)}.",
         "",
     ]
-    lines += _markdown_table(
+    lines += markdown_table(
         ("Class", "Tokens", "Share", "Cost"),
         [
             (name, format_tokens(tokens), format_percent(share(tokens, everything)), _usd_of(totals, cost))
@@ -193,7 +193,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _csv_text(text: str) -> str:
+def csv_text(text: str) -> str:
     """A spreadsheet must not take a name for a formula; '-home-me-project' is a plain name."""
     formula = text.startswith(("=", "+", "@")) or (text.startswith("-") and any(sign in text for sign in "=|(!"))
     return f"'{text}" if formula else text
@@ -206,7 +206,7 @@ def _usd_of(totals: Totals, cost: Decimal) -> str:
 def _markdown_rows(rows: Sequence[GroupRow]) -> list[str]:
     header = ("Name", "Requests", "Cost", "Hit rate", "Input", "Write 5m", "Write 1h", "Read", "Output", "Misses",
               "Rebuilds", "Written again")  # fmt: skip
-    return _markdown_table(
+    return markdown_table(
         header,
         [
             (
@@ -228,7 +228,7 @@ def _markdown_rows(rows: Sequence[GroupRow]) -> list[str]:
     )
 
 
-def _markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Cells are escaped already."""
     ruler = ["---"] + ["---:"] * (len(header) - 1)
     return [f"| {' | '.join(cells)} |" for cells in (header, ruler, *rows)] + [""]

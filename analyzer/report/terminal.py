@@ -1,29 +1,26 @@
-"""The first screen of `ccache analyze`. Every name goes through `_Screen.name`, so no log can write to the terminal."""
+"""The first screen of `ccache analyze`. Every name goes through `Screen.name`, so no log can write to the terminal."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
-from rich.cells import cell_len, set_cell_size
-from rich.console import Console, OverflowMethod, RenderableType
-from rich.rule import Rule
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from analyzer.report.charts import day_chart, share_bar
-from analyzer.report.formatting import clean_text, format_count, format_percent, format_tokens, format_usd, share
+from analyzer.report.formatting import format_count, format_percent, format_tokens, format_usd, share
 from analyzer.report.machine import classes_of, missing_from, top_rows, unpriced_line
+from analyzer.report.screen import Screen
 from analyzer.results import AnalyzeReport, GroupRow, Totals
 
-_WIDEST = 150
 _READ, _WRITE, _INPUT, _OUTPUT = "green", "yellow", "blue", "magenta"
 _CLASS_STYLES = (_WRITE, _WRITE, _READ, _INPUT, _OUTPUT)
 
 
 def render_analyze(report: AnalyzeReport, console: Console, *, top: int = 10) -> None:
-    screen = _Screen(console)
+    screen = Screen(console)
     _spend(screen, report)
     if report.totals.usage.requests:
         _shares(screen, report.totals)
@@ -37,52 +34,7 @@ def render_analyze(report: AnalyzeReport, console: Console, *, top: int = 10) ->
     _missing(screen, report)
 
 
-@dataclass(frozen=True, slots=True)
-class _Screen:
-    console: Console
-
-    @property
-    def ascii_only(self) -> bool:
-        return self.console.options.ascii_only
-
-    @property
-    def width(self) -> int:
-        return min(self.console.width, _WIDEST)
-
-    def name(self, text: str, style: str = "") -> Text:
-        """Hostile text as inert ink: no control characters, no markup, nothing the encoding lacks."""
-        encoding = self.console.encoding
-        return Text(clean_text(text).encode(encoding, "replace").decode(encoding), style)
-
-    def line(self, renderable: RenderableType = "") -> None:
-        self.console.print(renderable, width=self.width)
-
-    @property
-    def cut(self) -> OverflowMethod:
-        return "crop" if self.ascii_only else "ellipsis"
-
-    def heading(self, title: str) -> None:
-        text = Text(title, "bold")
-        text.truncate(max(1, self.width - 4), overflow=self.cut)
-        self.line()
-        self.line(Rule(text, align="left", style="dim"))
-
-    def table(self, *, header: bool = True) -> Table:
-        return Table(box=None, show_header=header, header_style="dim", expand=True, padding=(0, 1), pad_edge=False)
-
-    def shortened(self, text: Text, cells: int) -> Text:
-        """Cut in the middle: paths and session names differ at their ends."""
-        if text.cell_len <= cells or cells < 8:
-            return text
-        mark = ".." if self.ascii_only else "…"
-        head = set_cell_size(text.plain, (cells - len(mark)) // 3).rstrip()
-        tail = text.plain
-        while cell_len(tail) > cells - len(mark) - cell_len(head):
-            tail = tail[1:]
-        return Text(f"{head}{mark}{tail}", text.style)
-
-
-def _spend(screen: _Screen, report: AnalyzeReport) -> None:
+def _spend(screen: Screen, report: AnalyzeReport) -> None:
     meta, usage = report.meta, report.totals.usage
     if meta.sample_data:
         screen.line(Text("SAMPLE DATA, not your sessions", "bold yellow"))
@@ -104,7 +56,7 @@ def _spend(screen: _Screen, report: AnalyzeReport) -> None:
     screen.line(screen.name(f"prices: {meta.price_source}, {meta.price_date}", "dim"))
 
 
-def _shares(screen: _Screen, totals: Totals) -> None:
+def _shares(screen: Screen, totals: Totals) -> None:
     """Tokens and money by class, side by side: reads are most of the tokens and little of the money."""
     usage = totals.usage
     screen.heading("Where tokens and money went")
@@ -136,7 +88,7 @@ def _shares(screen: _Screen, totals: Totals) -> None:
         screen.line(Text(f"Web searches: {format_usd(totals.web_search_cost_usd)}, in the cost above"))
 
 
-def _cache(screen: _Screen, totals: Totals) -> None:
+def _cache(screen: Screen, totals: Totals) -> None:
     screen.heading("What the cache did")
     usage, saved = totals.usage, totals.saved_usd
     table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
@@ -166,7 +118,7 @@ def _cache(screen: _Screen, totals: Totals) -> None:
     screen.line(table)
 
 
-def _days(screen: _Screen, report: AnalyzeReport) -> None:
+def _days(screen: Screen, report: AnalyzeReport) -> None:
     chart = day_chart(report.by_day, min(screen.width, 120), ascii_only=screen.ascii_only)
     if chart is None:
         return
@@ -179,7 +131,7 @@ def _days(screen: _Screen, report: AnalyzeReport) -> None:
     screen.line(Text(chart.axis, "dim", no_wrap=True, overflow="crop"))
 
 
-def _groups(screen: _Screen, title: str, rows: Sequence[GroupRow], top: int | None, by: str) -> None:
+def _groups(screen: Screen, title: str, rows: Sequence[GroupRow], top: int | None, by: str) -> None:
     """One table; the numeric columns have fixed widths so that tables line up beneath one another."""
     shown = tuple(rows) if top is None else top_rows(rows, top)
     if not shown:
@@ -233,7 +185,7 @@ def _cells(row: GroupRow) -> dict[str, Text]:
     }
 
 
-def _missing(screen: _Screen, report: AnalyzeReport) -> None:
+def _missing(screen: Screen, report: AnalyzeReport) -> None:
     quality = report.quality
     screen.heading("Not in the numbers")
     table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from analyzer.causes import ADVICE, cause_of
+from analyzer.causes import ADVICE, cause_of, servers_of
 
 NOTHING: dict[str, Any] = {
     "gap_s": 20.0,
@@ -29,13 +29,16 @@ NOTHING: dict[str, Any] = {
     "context_shrank": False,
     "n_in_chain": 7,
     "lost_tokens": 50_000,
-    "read_is_pinned": False,
+    "run_length": 1,
+    "message_id": "msg_2",
+    "entrypoint": "cli",
+    "previous_entrypoint": "cli",
     "read_tokens": 12_000,
 }
 
 
 def event(kind: str, detail: str = "") -> dict[str, Any]:
-    return {"events": [{"kind": kind, "detail": detail, "uuid": "u1"}]}
+    return {"events": [{"kind": kind, "detail": detail, "ordinal": 41}]}
 
 
 INFERRED = [
@@ -56,7 +59,9 @@ INFERRED = [
     ("hook_context", event("hook_additional_context")),
     ("messages_rewritten", {"context_shrank": True}),
     ("second_request", {"n_in_chain": 1, "lost_tokens": 14_999}),
-    ("floor_pinned", {"read_is_pinned": True}),
+    ("floor_pinned", {"run_length": 3}),
+    ("unknown", {"run_length": 2}),
+    ("resumed", {"entrypoint": "sdk-cli"}),
     ("unknown", {}),
     ("unknown", {"gap_s": 3600.0}),
     ("unknown", {"gap_s": None}),
@@ -100,6 +105,27 @@ def test_an_empty_diagnosis_of_a_version_that_always_diagnoses_points_at_the_ser
     row = {**NOTHING, "version": "2.1.120", "previous_version": "2.1.120"}
     assert cause_of(row).name == "likely_server_side"
     assert cause_of(row, ignore_diagnostics=True).name == "unknown"
+
+
+def test_null_of_a_cloud_or_gateway_id_proves_nothing() -> None:
+    for identity in ("msg_bdrk_1", "msg_vrtx_1", "chatcmpl-1", None):
+        row = {**NOTHING, "version": "2.1.120", "previous_version": "2.1.120", "message_id": identity}
+        assert cause_of(row).name == "unknown"
+
+
+def test_null_denies_what_would_have_changed_the_request_but_not_time() -> None:
+    new = {**NOTHING, "version": "2.1.200", "previous_version": "2.1.200"}
+    assert cause_of({**new, **event("hook_additional_context")}).name == "likely_server_side"
+    assert cause_of({**new, **event("hook_additional_context"), "gap_s": 3601.0}).name == "ttl_expired_1h"
+
+
+def test_evidence_names_the_record_and_the_server() -> None:
+    row = {**NOTHING, **event("deferred_tools_delta", "mcp__github__issues,mcp__github__pulls,-mcp__jira__find")}
+    cause = cause_of(row)
+    assert (cause.name, cause.line) == ("mcp_changed", 41)
+    assert cause.evidence == "deferred_tools_delta: added github; removed jira"
+    assert servers_of("mcp_instructions_delta", "-sentry") == {"sentry"}
+    assert servers_of("deferred_tools_delta", "WebFetch") == frozenset()
 
 
 def test_every_cause_has_its_advice() -> None:

@@ -30,7 +30,7 @@ def test_causes_and_their_price() -> None:
     # opus-5-5: 1h write 8, read 0.20; sonnet-5-5 after 2026-10-07: 5m write 2.50, read 0.10 (USD per million tokens)
     assert [miss.rewrite_cost_usd for miss in report.misses] == [Decimal("0.34164"), Decimal("0.04464")]
     assert [rebuild.cause for rebuild in report.expected_rebuilds] == ["compaction"]
-    assert [(row.cause, row.misses) for row in report.by_cause] == [("ttl_expired_1h", 1), ("ttl_expired_5m", 1)]
+    assert [(row.key, row.misses) for row in report.by_cause] == [("ttl_expired_1h", 1), ("ttl_expired_5m", 1)]
 
 
 def test_json_is_plain_and_terminal_fits() -> None:

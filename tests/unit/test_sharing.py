@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from analyzer.sharing import Spawn, Writer, judge
+from analyzer.sharing import First, Spawn, Writer, Writers, judge, warmed_by
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -40,18 +40,33 @@ def writer(
         (40_000, [writer(ttl=99)], "partial_unknown", None),
         (40_000, [writer(ttl=100)], "shares_with_parent", "parent"),
         (40_000, [writer("a1")], "partial_unknown", None),
-        (5_400, [writer("b1", session="t", read=5_400)], "shares_static_prefix", None),
+        (5_400, [writer("b1", session="t", read=5_400)], "shares_static_prefix", "t/b1"),
         (5_400, [writer("a1", read=5_400)], "partial_unknown", None),
         (0, [writer()], "cold", None),
     ],
 )
 def test_verdict_and_proof(read: int, writers: list[Writer], name: str, whose: str | None) -> None:
-    (verdict,) = judge([spawn(read=read)], writers)
+    (verdict,) = judge([spawn(read=read)], Writers(writers))
     assert (verdict.name, verdict.whose) == (name, whose)
 
 
 def test_siblings_started_at_once_come_too_early() -> None:
     verdicts = judge(
-        [spawn("a1", started=100), spawn("a2", started=101, began=106), spawn("a3", started=107, began=112)], []
+        [spawn("a1", started=100), spawn("a2", started=101, began=106), spawn("a3", started=107, began=112)],
+        Writers([]),
     )
     assert [verdict.name for verdict in verdicts] == ["cold", "too_early", "cold"]
+
+
+def test_three_at_one_instant_all_come_too_early() -> None:
+    verdicts = judge([spawn("a1"), spawn("a2"), spawn("a3")], Writers([]))
+    assert [verdict.name for verdict in verdicts] == ["too_early"] * 3
+
+
+def test_a_first_request_is_warm_thanks_to_whoever_had_its_prefix() -> None:
+    first = First("t", None, "m", "/a", at(100), 40_000)
+    exact, alike = writer(), writer("b1", read=40_000, position=90_000)
+    assert warmed_by(first, Writers([alike, exact])) is exact
+    assert warmed_by(first, Writers([alike])) is alike
+    assert warmed_by(first, Writers([writer(ttl=99)])) is None
+    assert warmed_by(First("t", None, "m", "/a", at(100), 0), Writers([writer(position=0)])) is None
