@@ -2,7 +2,7 @@
 
 import typer
 
-from simulator.cli import model
+from simulator.cli import chat, kv_growth, model, sample, walkthrough
 
 app = typer.Typer(
     name="simulate",
@@ -19,3 +19,7 @@ def _group() -> None:
 
 
 app.command("model")(model.model)
+app.command("walkthrough")(walkthrough.walkthrough)
+app.command("sample")(sample.sample)
+app.command("kv-growth")(kv_growth.kv_growth)
+app.command("chat")(chat.chat)
