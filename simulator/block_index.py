@@ -92,6 +92,9 @@ class BlockPrefixIndex:
         self._counters.record(len(tokens), match.tokens)
         return match
 
+    def peek(self, tokens: Sequence[int], *, salt: str = "") -> Match:
+        return self._as_match(self._walk(tokens, salt, None).path)
+
     def lease(
         self,
         tokens: Sequence[int],
@@ -108,6 +111,10 @@ class BlockPrefixIndex:
             self._pinned += block.refs == 0
             block.refs += 1
         return self._leases.open(self._as_match(path), tuple(path), ttl)
+
+    def holds(self, lease: Lease) -> bool:
+        """True until the lease was released or was seen to have run out."""
+        return self._leases.holds(lease)
 
     def renew(self, lease: Lease, *, now: float, ttl: float | None) -> bool:
         self._advance(now)
@@ -194,7 +201,7 @@ class BlockPrefixIndex:
         for path in self._leases.advance(now):
             self._unpin(path)
 
-    def _visit(self, tokens: Sequence[int], salt: str, limit: int | None) -> _Walk:
+    def _walk(self, tokens: Sequence[int], salt: str, limit: int | None) -> _Walk:
         size = self._block_size
         walk = _Walk(root_key(salt))
         parent: _Block | None = None
@@ -206,6 +213,11 @@ class BlockPrefixIndex:
                 break
             walk.key, parent = key, block
             walk.path.append(block)
+        return walk
+
+    def _visit(self, tokens: Sequence[int], salt: str, limit: int | None) -> _Walk:
+        """Like `_walk`, and what was found counts as just used."""
+        walk = self._walk(tokens, salt, limit)
         self._tick += 1
         for block in walk.path:
             block.tick = self._tick

@@ -27,6 +27,10 @@ class LeaseBook(Generic[Pin]):
         self._put(lease, pin, ttl)
         return lease
 
+    def holds(self, lease: Lease) -> bool:
+        held = self._open.get(lease.id)
+        return held is not None and held[0] is lease
+
     def renew(self, lease: Lease, ttl: float | None) -> bool:
         held = self._open.get(lease.id)
         if held is None or held[0] is not lease:

@@ -39,6 +39,9 @@ class NoPrefixIndex:
         self._counters.record(len(tokens), 0)
         return Match(0, ())
 
+    def peek(self, tokens: Sequence[int], *, salt: str = "") -> Match:
+        return Match(0, ())
+
     def lease(
         self,
         tokens: Sequence[int],
@@ -51,6 +54,10 @@ class NoPrefixIndex:
         check_ttl(ttl)
         self._leases.advance(now)
         return self._leases.open(Match(0, ()), (), ttl)
+
+    def holds(self, lease: Lease) -> bool:
+        """True until the lease was released or was seen to have run out."""
+        return self._leases.holds(lease)
 
     def renew(self, lease: Lease, *, now: float, ttl: float | None) -> bool:
         self._leases.advance(now)

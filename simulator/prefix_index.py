@@ -80,6 +80,7 @@ class PrefixIndex(Protocol):
     """The interface the engine and the replay share.
 
     `match` is the counted query; `lease` pins the same prefix without counting it a second time. Both refresh recency.
+    `peek` only looks.
     `limit` caps the tokens that may be reused: pass `len(prompt) - 1` when the last position's logits are needed.
     """
 
@@ -91,6 +92,8 @@ class PrefixIndex(Protocol):
 
     def match(self, tokens: Sequence[int], *, now: float, salt: str = "", limit: int | None = None) -> Match: ...
 
+    def peek(self, tokens: Sequence[int], *, salt: str = "") -> Match: ...
+
     def lease(
         self,
         tokens: Sequence[int],
@@ -100,6 +103,8 @@ class PrefixIndex(Protocol):
         limit: int | None = None,
         ttl: float | None = None,
     ) -> Lease: ...
+
+    def holds(self, lease: Lease) -> bool: ...
 
     def renew(self, lease: Lease, *, now: float, ttl: float | None) -> bool: ...
 

@@ -64,6 +64,20 @@ class RadixPrefixIndex:
         self._counters.record(len(tokens), match.tokens)
         return match
 
+    def peek(self, tokens: Sequence[int], *, salt: str = "") -> Match:
+        node, blocks = self._roots.get(salt) or _Node(None), list[int]()
+        for piece in (pieces := iter(self._pieces(tokens, None))):
+            child = node.children.get(piece)
+            if child is None:
+                break
+            blocks.append(child.ids[0])
+            for held, block in zip(child.pieces[1:], child.ids[1:], strict=True):
+                if next(pieces, None) != held:
+                    return Match(len(blocks) * self._block_size, tuple(blocks))
+                blocks.append(block)
+            node = child
+        return Match(len(blocks) * self._block_size, tuple(blocks))
+
     def lease(
         self,
         tokens: Sequence[int],
@@ -79,6 +93,10 @@ class RadixPrefixIndex:
         for node in _upwards(end):
             node.refs += 1
         return self._leases.open(self._as_match(end), end, ttl)
+
+    def holds(self, lease: Lease) -> bool:
+        """True until the lease was released or was seen to have run out."""
+        return self._leases.holds(lease)
 
     def renew(self, lease: Lease, *, now: float, ttl: float | None) -> bool:
         self._advance(now)

@@ -79,9 +79,13 @@ class Twins(RuleBasedStateMachine):
 
     @rule(tokens=prompts, salt=salts, limit=limits)
     def match(self, tokens: list[int], salt: str, limit: int | None) -> None:
+        seen = self.block.peek(tokens, salt=salt)
+        assert seen == self.radix.peek(tokens, salt=salt)
         queries, hits = self.block.counters.queries, self.block.counters.hits
         match = self.block.match(tokens, now=self.now, salt=salt, limit=limit)
         assert match == self.radix.match(tokens, now=self.now, salt=salt, limit=limit)
+        assert match.blocks == seen.blocks[: len(match.blocks)]
+        assert limit is not None or match == seen
         assert self.contents(match.blocks) == tokens[: match.tokens]
         assert all(self.held[block][1] == salt for block in match.blocks)
         assert self.block.counters.queries == queries + len(tokens)
@@ -97,6 +101,8 @@ class Twins(RuleBasedStateMachine):
     @rule(pair=leases, ttl=st.none() | st.integers(1, 5))
     def renew(self, pair: tuple[Lease, Lease], ttl: int | None) -> None:
         alive = pair[0].id in self.open
+        assert self.block.holds(pair[0]) is alive
+        assert self.radix.holds(pair[1]) is alive
         assert self.block.renew(pair[0], now=self.now, ttl=ttl) is alive
         assert self.radix.renew(pair[1], now=self.now, ttl=ttl) is alive
         if alive:
