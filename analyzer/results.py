@@ -276,6 +276,25 @@ class SubagentReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing to change: what it would have saved over the scope (USD), the exact setting, and the proof.
+
+    `saving_usd` is a difference worked out request by request under `assumption`; findings of one report share no miss.
+    """
+
+    kind: str
+    title: str
+    saving_usd: Decimal
+    setting: str
+    assumption: str
+    evidence: tuple[str, ...]
+    misses: int
+    sessions: tuple[str, ...]
+    locations: tuple[str, ...]
+    """Some of the records that show it, as file:line, dearest first."""
+
+
+@dataclass(frozen=True, slots=True)
 class AnalyzeReport:
     meta: Meta
     totals: Totals
@@ -289,3 +308,4 @@ class AnalyzeReport:
     by_version: tuple[GroupRow, ...]
     quality: Quality
     ingest: IngestResult = field(default_factory=IngestResult)
+    findings: tuple[Finding, ...] = ()

@@ -131,11 +131,11 @@ def judge(spawns: Sequence[Spawn], writers: Writers) -> list[Verdict]:
     model and directory. `too_early`: nothing read while a sibling of the same type and model had started but not yet
     answered. `cold`: nothing read. `partial_unknown`: something was read, from nobody whom the log shows.
     """
-    early = _too_early(spawns)
+    early = too_early(spawns)
     return [_judge(spawn, writers, early) for spawn in spawns]
 
 
-def _too_early(spawns: Sequence[Spawn]) -> frozenset[tuple[str, str]]:
+def too_early(spawns: Sequence[Spawn]) -> frozenset[tuple[str, str]]:
     """Spawns that began while one of the same session, type and model, begun no later, had not answered yet."""
     alike: dict[tuple[str, str, str], list[Spawn]] = {}
     for spawn in spawns:

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from datetime import UTC, date
+from decimal import Decimal
 from typing import Any
 
 import duckdb
 
 from analyzer import __version__
 from analyzer.prices import PriceTable, is_regional, price_source
+from analyzer.queries.findings import find
 from analyzer.queries.scope import Scope, money, select
 from analyzer.results import AnalyzeReport, DayRow, GroupRow, IngestResult, Meta, Quality, Totals, UnpricedModel
 
@@ -22,6 +24,7 @@ def analyze(
 ) -> AnalyzeReport:
     """Everything the first screen shows. Raises UsageError for an unknown zone or an unreadable date."""
     since, until = select(connection, scope, prices)
+    totals = _totals(connection)
     return AnalyzeReport(
         meta=Meta(
             __version__,
@@ -35,7 +38,8 @@ def analyze(
             scope.database,
             scope.sample_data,
         ),
-        totals=_totals(connection),
+        totals=totals,
+        findings=find(connection, totals.usage.cost_usd or Decimal(0)),
         by_model=_groups(connection, "rows.model", "rows.model"),
         by_project=_groups(connection, "rows.project", LAST_PART.format("rows.project")),
         by_session=_groups(

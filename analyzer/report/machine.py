@@ -8,6 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from analyzer.report.findings import findings_json, findings_markdown
 from analyzer.report.formatting import (
     clean_text,
     escape_markdown,
@@ -34,6 +35,7 @@ def analyze_json(report: AnalyzeReport) -> dict[str, Any]:
     return {
         "meta": _record(report.meta),
         "totals": _totals(report.totals),
+        "findings": findings_json(report.findings),
         **tables,
         "quality": _record(report.quality),
         "ingest": _record(report.ingest),
@@ -65,6 +67,8 @@ def analyze_markdown(report: AnalyzeReport, top: int = 10) -> str:
         f"Prices: {escape_markdown(report.meta.price_source)}, {escape_markdown(report.meta.price_date)}.",
         "",
     ]
+    if usage.requests:
+        lines += findings_markdown(report.findings)
     lines += markdown_table(
         ("Class", "Tokens", "Share", "Cost"),
         [

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analyzer.report.charts import day_chart, share_bar
+from analyzer.report.findings import render_findings
 from analyzer.report.formatting import format_count, format_percent, format_tokens, format_usd, share
 from analyzer.report.machine import classes_of, missing_from, top_rows, unpriced_line
 from analyzer.report.screen import Screen
@@ -23,6 +24,7 @@ def render_analyze(report: AnalyzeReport, console: Console, *, top: int = 10) ->
     screen = Screen(console)
     _spend(screen, report)
     if report.totals.usage.requests:
+        render_findings(screen, report.findings)
         _shares(screen, report.totals)
         _cache(screen, report.totals)
         _days(screen, report)
