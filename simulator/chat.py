@@ -97,6 +97,15 @@ def prompt_ids(loaded: LoadedModel, messages: Sequence[Message], *, add_generati
     return list(loaded.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
+def check_fits(loaded: LoadedModel, prompt: Sequence[int], new_tokens: int) -> None:
+    """Raises UsageError where prompt and answer together are longer than the positions the model was made for."""
+    if len(prompt) + new_tokens > loaded.context:
+        raise UsageError(
+            f"the prompt has {len(prompt)} tokens; with {new_tokens} new ones it exceeds the model's {loaded.context}",
+            "shorten the prompt, start over with /new in a chat, or ask for fewer new tokens",
+        )
+
+
 def stream_text(loaded: LoadedModel, token_ids: Iterator[int]) -> Iterator[str]:
     """Pieces of text as soon as they are whole characters: one token may be half of a letter."""
     shown: list[int] = []
@@ -156,12 +165,7 @@ class Conversation:
         """
         messages = [*self.messages, {"role": "user", "content": text}]
         prompt = prompt_ids(self._loaded, messages)
-        if len(prompt) + max_new_tokens > self._loaded.context:
-            raise UsageError(
-                f"the conversation has {len(prompt)} tokens; with {max_new_tokens} new ones it exceeds the model's "
-                f"{self._loaded.context}",
-                "start over with /new, or ask for fewer with --max-new-tokens",
-            )
+        check_fits(self._loaded, prompt, max_new_tokens)
         return self._answer(messages, prompt, max_new_tokens, pick)
 
     def _answer(self, messages: list[Message], prompt: list[int], max_new_tokens: int, pick: Pick) -> Pieces:

@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from simulator.chat import prompt_ids
+from simulator.chat import check_fits, prompt_ids
 from simulator.generate import decode, fork, prefill
 from simulator.model.loading import LoadedModel
 from simulator.sampling import sample_next
@@ -53,6 +53,7 @@ def sample_spread(
     Run r draws with seed `seed + r` at every temperature.
     """
     ids = prompt_ids(loaded, [{"role": "user", "content": prompt}])
+    check_fits(loaded, ids, max_new_tokens)
     done = prefill(loaded.model, ids)
     for temperature in temperatures:
         answers = []
@@ -80,7 +81,9 @@ def sample_spread(
 
 def cache_growth(loaded: LoadedModel, prompt: str, *, new_tokens: int) -> Iterator[GrowthStep]:
     """One step per generated token, the end token ignored: the cache grows by exactly one position each."""
-    done = prefill(loaded.model, prompt_ids(loaded, [{"role": "user", "content": prompt}]))
+    ids = prompt_ids(loaded, [{"role": "user", "content": prompt}])
+    check_fits(loaded, ids, new_tokens)
+    done = prefill(loaded.model, ids)
     tokens = decode(loaded.model, done.logits, done.cache, max_new_tokens=new_tokens + 1)
     for step, _ in enumerate(tokens):
         yield GrowthStep(step, done.cache.get_seq_length(), kv_bytes(done.cache))

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from simulator.chat import complete, prompt_ids, prompt_text
+from simulator.chat import check_fits, complete, prompt_ids, prompt_text
 from simulator.generate import (
     CausalLM,
     Prefilled,
@@ -195,7 +195,9 @@ class Walkthrough:
 
     @cached_property
     def _prompt(self) -> list[int]:
-        return prompt_ids(self._loaded, self._messages)
+        ids = prompt_ids(self._loaded, self._messages)
+        check_fits(self._loaded, ids, max(self._new, self._max_n))
+        return ids
 
     @cached_property
     def _forward(self) -> Tensor:

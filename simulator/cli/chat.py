@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simulator.cli.options import JsonOption, ModelOption, load_model
+from simulator.cli.options import JsonOption, ModelOption, check_numbers, load_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +28,7 @@ def chat(
 
     Reads lines from the terminal or from a pipe. /new starts over; Ctrl-D ends, Ctrl-C stops an answer.
     """
+    check_numbers(temperature=temperature, top_p=top_p)
     loaded = load_model(model)
     from functools import partial
 
@@ -103,6 +104,8 @@ def _take_turn(conversation: "Conversation", text: str, max_new_tokens: int, pic
             if not json:
                 print(inert(piece), end="", flush=True)
     except KeyboardInterrupt:
+        if not sys.stdin.isatty():
+            raise
         stopped = True
         pieces.close()
     report = conversation.last_turn

@@ -35,7 +35,7 @@ def write_chart(grown: "list[GrowthStep]", path: Path) -> None:
         altair.Chart(data, title="K/V cache while an answer grows")
         .mark_line(point=len(rows) <= 80)
         .encode(
-            x=altair.X("tokens:Q", title="tokens in the cache", scale=altair.Scale(zero=False)),
+            x=altair.X("tokens:Q", title="tokens in the cache", scale=altair.Scale(zero=False, nice=False)),
             y=altair.Y("KiB:Q", title="KiB of keys and values"),
         )
         .properties(width=560, height=300)

@@ -1,8 +1,11 @@
 """Options that several commands share."""
 
+from math import isfinite
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from simulator.errors import UsageError
 
 if TYPE_CHECKING:
     from simulator.model.loading import LoadedModel
@@ -21,6 +24,13 @@ ModelOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PromptOption = Annotated[str, typer.Option("--prompt", help="What the user says.")]
+
+
+def check_numbers(**options: float) -> None:
+    """Refuses nan and infinity, which a range alone lets through. Raises UsageError."""
+    for name, value in options.items():
+        if not isfinite(value):
+            raise UsageError(f"--{name.replace('_', '-')} must be a finite number, got {value}")
 
 
 def load_model(name: str | None) -> "LoadedModel":

@@ -63,7 +63,8 @@ def pairs(rows: list[tuple[str, str]]) -> Table:
 def column_chart(values: list[int], *, width: int, height: int, ascii_only: bool) -> list[str]:
     """Lines of a chart whose columns stand on zero, from the top down. Neighbours share a column if there are many."""
     count = min(width, len(values))
-    columns = [values[(at + 1) * len(values) // count - 1] for at in range(count)]
+    wide = min(4, width // count)
+    columns = [values[(at + 1) * len(values) // count - 1] for at in range(count) for _ in range(wide)]
     top = max(columns)
     eighths = [round(value / top * height * 8) for value in columns]
     lines = []

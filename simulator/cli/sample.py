@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from simulator.cli.options import DEFAULT_PROMPT, JsonOption, ModelOption, PromptOption, load_model
+from simulator.cli.options import DEFAULT_PROMPT, JsonOption, ModelOption, PromptOption, check_numbers, load_model
 
 
 def sample(
@@ -22,12 +22,12 @@ def sample(
     json: JsonOption = False,
 ) -> None:
     """Distinct answers per temperature, beside the effective candidates of the first token."""
-    from math import isfinite
-
     from simulator.errors import UsageError
 
     asked = temperatures or [0.3, 0.7, 1.0, 1.5]
-    if not all(isfinite(temperature) and temperature > 0 for temperature in asked):
+    for temperature in asked:
+        check_numbers(temperature=temperature, top_p=top_p)
+    if min(asked) <= 0:
         raise UsageError("--temperature must be above 0", "its limit at 0 is greedy: every run gives the same answer")
     loaded = load_model(model)
     from dataclasses import asdict

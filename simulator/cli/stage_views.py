@@ -27,11 +27,11 @@ from simulator.stages import (
 )
 
 Say = Callable[..., str]
-_FLATTENED = ("3", "4", "6")
+FLATTENED = ("3", "4", "6")
 """Stages whose figures differ visibly between 4-bit and full-precision weights."""
 
 
-def show_stage(stage: Stage, console: Console, language: Language, *, packaged: bool) -> None:
+def show_stage(stage: Stage, console: Console, language: Language, *, with_note: bool) -> None:
     title, sentence = STAGE_TEXTS[language][stage.stage]
     console.print(Rule(Text(f"[{stage.stage}] {title}", "bold"), align="left", style="dim"))
     console.print(Text(sentence, "italic"))
@@ -41,10 +41,10 @@ def show_stage(stage: Stage, console: Console, language: Language, *, packaged: 
         return label(language, text, **values)
 
     for part in _parts(stage, say):
-        console.print(Padding(part, (0, 0, 0, 2)))
-    if packaged and stage.stage in _FLATTENED:
+        console.print(Padding(part, (0, 0, 0, 2), expand=False))
+    if with_note:
         console.print()
-        console.print(Padding(Text(say("Q4_1"), "yellow"), (0, 0, 0, 2)))
+        console.print(Padding(Text(say("Q4_1"), "yellow"), (0, 0, 0, 2), expand=False))
     console.print()
 
 

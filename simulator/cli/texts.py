@@ -8,7 +8,7 @@ STAGE_TEXTS: dict[Language, dict[str, tuple[str, str]]] = {
     "en": {
         "0": (
             "The model",
-            "A small Llama: layers of attention on top of each other, read from disk and never changed.",
+            "A small Llama: layers of attention, one on top of the other. Its weights never change.",
         ),
         "1": (
             "Chat template",
@@ -36,8 +36,8 @@ STAGE_TEXTS: dict[Language, dict[str, tuple[str, str]]] = {
         ),
         "6": (
             "Sampling",
-            "Every step draws from temperature, then top-k, then top-p. One seed, one answer: the loop written by hand "
-            "and the library's draw the same tokens.",
+            "Every step divides by the temperature, keeps the top k, of these the top p, and draws. One seed, one "
+            "answer: the loop written by hand and the library draw the same tokens.",
         ),
         "6b": (
             "Prefix reuse: prompt caching at home",

@@ -34,11 +34,14 @@ def walkthrough(
         stages = [{"stage": one.stage, **asdict(one)} for one in tour.stages(numbers)]
         print_json({"model": loaded.source.name, "prompt": prompt, "stages": stages})
         return
-    from simulator.cli.stage_views import show_stage
+    from simulator.cli.stage_views import FLATTENED, show_stage
 
     console = output()
+    note_due = loaded.source.kind == "packaged" and prompt == DEFAULT_PROMPT
     with notes().status("") as status:
         for one in tour.stages(numbers, lambda part: status.update(f"[{part}] {STAGE_TEXTS[lang][part][0]}")):
             status.stop()
-            show_stage(one, console, lang, packaged=loaded.source.kind == "packaged" and prompt == DEFAULT_PROMPT)
+            with_note = note_due and one.stage in FLATTENED
+            show_stage(one, console, lang, with_note=with_note)
+            note_due = note_due and not with_note
             status.start()

