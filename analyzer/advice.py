@@ -134,7 +134,17 @@ def findings(
         *_early(early),
     ]
     bridged = {key for option in ttl_options if _best(option) == "1h" for key in option.expired_keys}
-    found += _keep_alive([pause for pause in pauses if pause.key not in bridged], by_key)
+    shortened = {option.project for option in ttl_options if option.bucket == "main" and _best(option) == "5m"}
+    found += _keep_alive(
+        [
+            pause
+            for pause in pauses
+            if pause.key in by_key
+            and pause.key not in bridged
+            and not (pause.ttl_s == 3600 and by_key[pause.key].project in shortened)
+        ],
+        by_key,
+    )
     found += _by_signature(misses, newest_version)
     found += _by_cause([miss for miss in misses if miss.signature in (None, "ttl_flip")])
     least = max(LEAST_USD, spent_usd * LEAST_SHARE)
@@ -175,8 +185,8 @@ def _ttl(options: Sequence[TtlOption], by_key: Mapping[str, Rebuild]) -> list[Fi
             title = f"Write {who} for five minutes {where}"
             evidence = [f"{sum(one.requests for one in chosen):,} requests there; too few pauses need the dearer hour"]
             assumption = (
-                "all written for an hour would have cost the 5-minute rate; what requests after longer pauses would have"
-                " written again is taken off"
+                "all written for an hour would have cost the 5-minute rate; what requests after longer pauses would"
+                " have written again is taken off"
             )
         if others:
             evidence.append(f"nothing to gain in {others:,} other {'project' if others == 1 else 'projects'}")
@@ -186,7 +196,7 @@ def _ttl(options: Sequence[TtlOption], by_key: Mapping[str, Rebuild]) -> list[Fi
 
 
 def _keep_alive(pauses: Sequence[Pause], by_key: Mapping[str, Rebuild]) -> list[Finding]:
-    worth = [pause for pause in pauses if pause.pings and pause.saving_usd > 0 and pause.key in by_key]
+    worth = [pause for pause in pauses if pause.pings and pause.saving_usd > 0]
     if not worth:
         return []
     pings = sum(pause.pings for pause in worth)

@@ -276,6 +276,67 @@ class SubagentReport:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionRequest:
+    """One request of a session. `lane` is `main`, or the chain of a subagent or inline sidechain; `n` counts in it."""
+
+    lane: str
+    n: int
+    message_id: str | None
+    agent_id: str | None
+    timestamp: datetime
+    started_at: datetime
+    model: str
+    version: str | None
+    effort: str | None
+    speed: str | None
+    input_tokens: int
+    cache_read_tokens: int
+    cache_creation_5m_tokens: int
+    cache_creation_1h_tokens: int
+    output_tokens: int
+    gap_s: float | None
+    ttl_s: int | None
+    readable_tokens: int | None
+    lost_tokens: int
+    mark: str | None
+    """`first` of its chain, `miss`, `expected` (rebuild), or None."""
+    rebuild: Rebuild | None
+    cost_usd: Decimal | None
+    location: str
+
+    @property
+    def cache_creation_tokens(self) -> int:
+        return self.cache_creation_5m_tokens + self.cache_creation_1h_tokens
+
+    @property
+    def prompt_tokens(self) -> int:
+        return self.input_tokens + self.cache_creation_tokens + self.cache_read_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEvent:
+    timestamp: datetime | None
+    lane: str
+    kind: str
+    detail: str | None
+    location: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionReport:
+    """One session, its requests and events in time order; `first` is the main conversation's first request."""
+
+    session_id: str
+    project: str
+    timezone: str
+    requests: tuple[SessionRequest, ...]
+    events: tuple[SessionEvent, ...]
+    agents: tuple[SpawnRow, ...]
+    signatures: tuple[SignatureRow, ...]
+    first: FirstRequest | None
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One thing to change: what it would have saved over the scope (USD), the exact setting, and the proof.
 

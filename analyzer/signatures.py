@@ -11,6 +11,7 @@ PINNED_MISSES = 3
 MIN_WAKES = 2
 MIN_TURN_MISSES = 3
 MIN_WRITES = 5
+MIN_SESSIONS = 2
 
 MEANING: Mapping[str, str] = {
     "read_pinned_at_floor": "from one request on only tools and system prompt are read and the whole history is written"
@@ -119,11 +120,12 @@ def _flip_flops(steps: Sequence[Step]) -> list[Signature]:
 
 @dataclass(frozen=True, slots=True)
 class Writes:
-    """How many requests of main conversations wrote to each TTL, by day or by version, in order of `key`."""
+    """How many requests of main conversations, of which sessions, wrote to each TTL on one day or in one version."""
 
     key: str
     hour: int
     five: int
+    sessions: frozenset[str]
 
 
 def ttl_flip(rows: Sequence[Writes]) -> tuple[str, str] | None:
@@ -133,7 +135,10 @@ def ttl_flip(rows: Sequence[Writes]) -> tuple[str, str] | None:
         old, new = sum(row.hour for row in before), sum(row.five for row in after)
         strayed = sum(row.five for row in before) + sum(row.hour for row in after)
         last, first = before[-1], after[0]
-        clean = last.hour > 9 * last.five and first.five > 9 * first.hour
+        several = all(
+            len(frozenset().union(*(row.sessions for row in side))) >= MIN_SESSIONS for side in (before, after)
+        )
+        clean = several and last.hour > 9 * last.five and first.five > 9 * first.hour
         if clean and min(old, new) >= MIN_WRITES and strayed * 20 <= old + new:
             return last.key, first.key
     return None

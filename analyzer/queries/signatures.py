@@ -27,7 +27,7 @@ WHERE (g.file_id, g.chain) IN (SELECT (file_id, chain) FROM rebuilds WHERE NOT e
 ORDER BY g.file_id, g.chain, g.ordinal
 """
 _WRITES = """count(*) FILTER (creation_1h > 0), count(*) FILTER (creation_5m > 0 AND creation_1h = 0),
-    min(first_line_at)"""
+    list(DISTINCT session_id), min(first_line_at)"""
 
 
 def signatures(
@@ -120,7 +120,7 @@ def _flips(
         f"SELECT version, {_WRITES} FROM shown WHERE starts_with(chain, 'main') AND version IS NOT NULL GROUP BY 1"
     ).fetchall()
     versions.sort(key=lambda row: version_order(row[0]))
-    flip = ttl_flip([Writes(*row[:3]) for row in versions if row[1] + row[2]])
+    flip = ttl_flip([Writes(row[0], row[1], row[2], frozenset(row[3])) for row in versions if row[1] + row[2]])
     if flip:
         claim(
             f"1h up to version {flip[0]}, 5m from {flip[1]} on",
@@ -130,8 +130,8 @@ def _flips(
     days = connection.execute(
         f"SELECT day::VARCHAR, {_WRITES} FROM shown WHERE starts_with(chain, 'main') GROUP BY 1 ORDER BY 1"
     ).fetchall()
-    began = {row[0]: row[3].replace(tzinfo=UTC) for row in days}
-    flip_day = ttl_flip([Writes(*row[:3]) for row in days if row[1] + row[2]])
+    began = {row[0]: row[4].replace(tzinfo=UTC) for row in days}
+    flip_day = ttl_flip([Writes(row[0], row[1], row[2], frozenset(row[3])) for row in days if row[1] + row[2]])
     if flip_day and not flip:
         claim(
             f"1h up to {flip_day[0]}, 5m from {flip_day[1]} on",

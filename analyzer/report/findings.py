@@ -59,7 +59,8 @@ def render_findings(screen: Screen, findings: Sequence[Finding]) -> None:
     table.add_column(ratio=1, overflow="fold")
     shown = findings[:ON_SCREEN]
     for finding in shown:
-        sessions = f" ({', '.join(session[:8] for session in finding.sessions[:3])})" if finding.sessions else ""
+        named = list(dict.fromkeys(session[:8] for session in finding.sessions))[:3]
+        sessions = f" ({', '.join(named)})" if named else ""
         table.add_row(
             Text(format_usd(finding.saving_usd), "bold green"),
             Text("\n").join(

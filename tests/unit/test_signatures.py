@@ -87,7 +87,9 @@ def test_version_flip_flop_needs_the_way_back() -> None:
     ],
 )
 def test_ttl_flip(rows: list[tuple[str, int, int]], flip: tuple[str, str] | None) -> None:
-    assert ttl_flip([Writes(*row) for row in rows]) == flip
+    many = [Writes(*row, frozenset({f"{row[0]}a", f"{row[0]}b"})) for row in rows]
+    assert ttl_flip(many) == flip
+    assert ttl_flip([replace(row, sessions=frozenset({row.key})) for row in many[-2:]]) is None
 
 
 def test_versions_order_as_numbers() -> None:

@@ -1,0 +1,32 @@
+"""`ccache session`: the timeline of one session."""
+
+from typing import Annotated
+
+import typer
+
+from analyzer.cli import options
+
+
+@options.reports
+def session(
+    asked: options.Asked,
+    id: Annotated[str, typer.Argument(help="A session id, a unique beginning of one, or latest.", show_default=False)],
+    top: Annotated[int, typer.Option("--top", min=1, help="Requests to list; the others are folded.")] = 40,
+    all: Annotated[bool, typer.Option("--all", help="List every request, subagents' too.")] = False,
+) -> None:
+    """One session request by request: what was read and written, what was lost and why, and its subagents."""
+    from analyzer import queries
+    from analyzer.report import session as report
+
+    with options.opened(asked) as (connection, scope, _):
+        found = queries.session(connection, scope, id, asked.prices)
+    if asked.format == "json":
+        options.print_json(report.session_json(found))
+    elif asked.format == "csv":
+        print(report.session_csv(found), end="")
+    elif asked.format == "markdown":
+        print(report.session_markdown(found, top, all))
+    else:
+        from rich.console import Console
+
+        report.render_session(found, Console(), top=top, everything=all)
