@@ -17,7 +17,7 @@ from torch import Tensor
 from simulator.block_index import BlockPrefixIndex
 from simulator.errors import UsageError
 from simulator.forward import LlamaForward
-from simulator.kv_cache import BlockStore, SequenceKv
+from simulator.kv_cache import BlockStore, SequenceKv, Workspace
 from simulator.prefix_index import DEFAULT_BLOCK_SIZE, Lease, Match, PrefixIndex, blocks_in_budget
 from simulator.retention import Keep, Retention
 from simulator.sampling import greedy
@@ -110,6 +110,7 @@ class Engine:
         self.index = index
         self.store = BlockStore(forward.kv_shape, index.block_size)
         self._retention = Retention(index)
+        self._workspace = Workspace(forward.kv_shape)
         self._timer = timer
 
     def serve(self, request: EngineRequest, *, now: float, pick: Pick = greedy) -> Served:
@@ -120,7 +121,7 @@ class Engine:
         match, pin, expired = self._admit(request, now)
         looked_up_s = self._timer() - began
         try:
-            kv = SequenceKv(self.forward.kv_shape, len(tokens) + max(0, request.max_new_tokens - 1))
+            kv = SequenceKv(self._workspace, len(tokens) + max(0, request.max_new_tokens - 1))
             present = self._adopt(kv, match)
             began = self._timer()
             kv.assemble()
@@ -132,6 +133,7 @@ class Engine:
             match_after, new, evicted = self._keep(request, now)
             first = len(match_after.blocks) - len(new)
             self._file(kv, new, first)
+            kv.remember(match_after.blocks)
         finally:
             self.index.release(pin, now=now)
         began = self._timer()
@@ -167,7 +169,7 @@ class Engine:
 
     def prefill_without_cache(self, tokens: Sequence[int]) -> Prefilled:
         """The same prompt from nothing, in the same pieces; nothing is read from the cache or kept."""
-        kv = SequenceKv(self.forward.kv_shape, len(tokens))
+        kv = SequenceKv(Workspace(self.forward.kv_shape), len(tokens))
         kv.assemble()
         logits, chunks = self._prefill(kv, list(tokens))
         return Prefilled(logits, kv, sum(chunk.seconds for chunk in chunks), chunks)
@@ -214,7 +216,7 @@ class Engine:
         present = 0
         while present < len(match.blocks) and match.blocks[present] in self.store:
             present += 1
-        kv.adopt([self.store[block] for block in match.blocks[:present]])
+        kv.adopt(self.store, match.blocks[:present])
         return present
 
     def _prefill(self, kv: SequenceKv, tokens: list[int]) -> tuple[Tensor, tuple[ChunkTime, ...]]:
@@ -226,7 +228,8 @@ class Engine:
             start = kv.length
             stop = min(len(tokens), start - start % size + size)
             began = self._timer()
-            logits = self.forward(tokens[start:stop], kv.reserve(stop - start), start)
+            last = stop == len(tokens)
+            logits = self.forward(tokens[start:stop], kv.reserve(stop - start), start, last)
             kv.advance(stop - start)
             times.append(ChunkTime(start, stop - start, self._timer() - began))
         return logits, tuple(times)

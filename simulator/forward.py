@@ -73,13 +73,15 @@ class LlamaForward:
             self._head = _columns(dtype, model.lm_head.weight)
             self._layers = [_layer(dtype, layer) for layer in model.model.layers]
             cos, sin = model.model.rotary_emb(self._norm, torch.arange(self.context)[None])
-        self._cos, self._sin = cos[0, :, None], sin[0, :, None]  # (context, 1, D)
+        self._cos: Tensor = cos[0, :, None]  # (context, 1, D)
+        self._sin: Tensor = sin[0, :, None]
 
     @torch.inference_mode()
-    def __call__(self, token_ids: Sequence[int], kv: Tensor, start: int) -> Tensor:
+    def __call__(self, token_ids: Sequence[int], kv: Tensor, start: int, last: bool = True) -> Tensor:
         """Runs T tokens at positions from `start` on; `kv` is (layers, 2, H, room, D) and holds those before.
 
-        Writes the T tokens' keys and values into `kv` and returns the last position's logits, (1, V).
+        Writes the T tokens' keys and values into `kv` and returns the last position's logits, (1, V). If they are not
+        the `last` of a prompt, what only logits need is left out and the result is empty.
         """
         count, stop = len(token_ids), start + len(token_ids)
         if not 0 < count <= kv.shape[3] - start:
@@ -87,33 +89,42 @@ class LlamaForward:
         groups = self._heads // self.kv_shape.heads
         hidden = F.embedding(torch.tensor(token_ids), self._embedding)
         mask = None
-        if count > 1:  # True where a query (row) may look at a key; one copy per head of a group
-            mask = torch.ones(count, stop, dtype=torch.bool).tril(start).repeat(groups, 1)
+        if count > 1:  # added to scores: 0 where a query (row) may look at a key; one copy per head of a group
+            mask = torch.full((count, stop), float("-inf"), dtype=hidden.dtype).triu(start + 1).repeat(groups, 1)
         for layer, held in zip(self._layers, kv, strict=True):
-            hidden = hidden + self._attend(layer, self._normed(hidden, layer.attention_norm), held, start, mask)
+            normed = self._normed(hidden, layer.attention_norm)
+            queries = self._project(layer, normed, held, start)
+            if layer is self._layers[-1]:  # from here on only the last position matters, if any
+                if not last:
+                    return hidden.new_empty(0)
+                queries = queries.view(self._heads, count, -1)[:, -1].reshape(queries.shape[0], groups, -1)
+                hidden, mask = hidden[-1:], None
+            hidden = hidden + self._attend(queries, held[:, :, :stop], mask) @ layer.output
             gate, up = (self._normed(hidden, layer.mlp_norm) @ layer.gate_up).chunk(2, -1)
             hidden = hidden + (F.silu(gate) * up) @ layer.down
-        logits: Tensor = self._normed(hidden[-1:], self._norm) @ self._head
+        logits: Tensor = self._normed(hidden, self._norm) @ self._head
         return logits
 
-    def _attend(self, layer: _Layer, normed: Tensor, held: Tensor, start: int, mask: Tensor | None) -> Tensor:
-        """`held` is this layer's (2, H, room, D). -> (T, E)"""
+    def _project(self, layer: _Layer, normed: Tensor, held: Tensor, start: int) -> Tensor:
+        """Writes keys and values into this layer's `held`, (2, H, room, D). -> queries (H, A/H * T, D)"""
         count, stop = normed.shape[0], start + normed.shape[0]
         heads, kv_heads, size = self._heads, self.kv_shape.heads, self.kv_shape.head_size
         projected = (normed @ layer.qkv).view(count, heads + 2 * kv_heads, size)
         rotated = self._rotate(projected[:, : heads + kv_heads], start)
         held[0, :, start:stop] = rotated[:, heads:].transpose(0, 1)
         held[1, :, start:stop] = projected[:, heads + kv_heads :].transpose(0, 1)
-        keys, values = held[0, :, :stop], held[1, :, :stop]  # (H, S, D)
-        queries = rotated[:, :heads].transpose(0, 1).reshape(kv_heads, -1, size)  # (H, A/H * T, D)
+        return rotated[:, :heads].transpose(0, 1).reshape(kv_heads, -1, size)
+
+    def _attend(self, queries: Tensor, held: Tensor, mask: Tensor | None) -> Tensor:
+        """Queries (H, A/H * T, D) over keys and values (2, H, S, D). -> (T, A D)"""
+        keys, values = held
+        size = self.kv_shape.head_size
         if mask is None:
             weights = torch.bmm(queries, keys.transpose(1, 2)).mul_(size**-0.5).softmax(-1)
-            mixed: Tensor = torch.bmm(weights, values)
+            mixed = torch.bmm(weights, values)
         else:
             mixed = F.scaled_dot_product_attention(queries[None], keys[None], values[None], attn_mask=mask)[0]
-        mixed = mixed.view(heads, count, size).transpose(0, 1).reshape(count, heads * size)
-        attended: Tensor = mixed @ layer.output
-        return attended
+        return mixed.view(self._heads, -1, size).transpose(0, 1).reshape(-1, self._heads * size)
 
     def _rotate(self, heads: Tensor, start: int) -> Tensor:
         """Rotary position embedding of (T, heads, D) at positions from `start` on."""
@@ -122,7 +133,8 @@ class LlamaForward:
         return heads * self._cos[start:stop] + turned * self._sin[start:stop]
 
     def _normed(self, hidden: Tensor, weight: Tensor) -> Tensor:
-        return F.rms_norm(hidden, (hidden.shape[-1],), weight, self._eps)
+        normed: Tensor = F.rms_norm(hidden, (hidden.shape[-1],), weight, self._eps)
+        return normed
 
 
 def _columns(dtype: torch.dtype, *weights: Tensor) -> Tensor:

@@ -4,8 +4,8 @@ Shapes: a block is (layers, 2, H, block, D), a running request's buffer (layers,
 the second axis, values index 1. H key/value heads of size D.
 
 A block is written once, when it is stored, and never again. A request adopts a prefix by reference. Attention needs
-its keys and values in one piece, so before the first token runs the adopted blocks are copied into the request's own
-buffer (`assemble`); new tokens are appended there in place, without moving what is there.
+its keys and values in one piece, so before the first token runs those adopted blocks that are not there yet are copied
+into the buffer of the running request (`assemble`); new tokens are appended there in place, moving nothing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -54,44 +54,79 @@ class BlockStore:
         self._blocks[block_id] = block
 
     def drop(self, block_ids: Iterable[int]) -> None:
-        """Forgets blocks; ids without a tensor are passed over. Requests that adopted one keep it alive."""
+        """Forgets blocks; ids without a tensor are passed over. The caller drops none that runs."""
         for block_id in block_ids:
             self._blocks.pop(block_id, None)
+
+
+class Workspace:
+    """The one buffer that requests run in, one after another. It grows to the longest of them.
+
+    It remembers which blocks its beginning holds, so that a request that goes on where the last one ended finds its
+    prefix in place.
+    """
+
+    def __init__(self, shape: KvShape) -> None:
+        self.shape = shape
+        self.buffer = shape.allocate(0)
+        self.resident: list[int] = []
+
+    @property
+    def bytes(self) -> int:
+        return self.buffer.untyped_storage().nbytes()
+
+    def grow(self, room: int, keep: int = 0) -> None:
+        """Room for `room` positions, the first `keep` of which stay as they are."""
+        if room <= self.buffer.shape[3]:
+            return
+        larger = self.shape.allocate(room)
+        larger[:, :, :, :keep].copy_(self.buffer[:, :, :, :keep])
+        self.buffer = larger
+        if not keep:
+            self.resident = []
 
 
 class SequenceKv:
     """Keys and values of one running request: `length` positions, the first of them adopted from shared blocks."""
 
-    def __init__(self, shape: KvShape, room: int) -> None:
-        self._shape = shape
-        self._adopted: tuple[Tensor, ...] = ()
-        self._buffer: Tensor | None = None
+    def __init__(self, workspace: Workspace, room: int) -> None:
+        self._workspace = workspace
         self._room = room
+        self._adopted: tuple[int, ...] = ()
+        self._assembled = False
+        self._store: BlockStore | None = None
         self.length = 0
 
     @property
     def bytes(self) -> int:
-        """Bytes of the request's own buffer: none before `assemble`, whatever was adopted."""
-        return 0 if self._buffer is None else self._buffer.untyped_storage().nbytes()
+        """Bytes of the buffer the request runs in."""
+        return self._workspace.bytes
 
-    def adopt(self, blocks: Sequence[Tensor]) -> None:
-        """Takes (layers, 2, H, block, D) blocks as the first positions, by reference: nothing is copied."""
-        if self.length or self._buffer is not None:
+    def adopt(self, store: BlockStore, block_ids: Sequence[int]) -> None:
+        """Takes stored blocks as the first positions, by reference: nothing is copied or allocated."""
+        if self.length or self._assembled:
             raise ValueError("a prefix is adopted before anything else")
-        self._adopted = tuple(blocks)
-        self.length = sum(block.shape[3] for block in self._adopted)
+        self._store, self._adopted = store, tuple(block_ids)
+        self.length = len(self._adopted) * store.block_size
 
-    def assemble(self) -> None:
-        """Allocates the buffer and copies the adopted blocks into it, once."""
-        if self._buffer is not None:
-            return
-        self._buffer = self._shape.allocate(max(self._room, self.length))
-        at = 0
-        for block in self._adopted:
-            size = block.shape[3]
-            self._buffer[:, :, :, at : at + size].copy_(block)
-            at += size
-        self._adopted = ()
+    def assemble(self) -> int:
+        """Brings the adopted blocks into one piece, once; those in place already stay. -> blocks copied"""
+        if self._assembled:
+            return 0
+        self._assembled = True
+        work = self._workspace
+        work.grow(max(self._room, self.length))
+        copied = 0
+        for position, block in enumerate(self._adopted):
+            if work.resident[position : position + 1] == [block]:
+                continue
+            assert self._store is not None
+            size = self._store.block_size
+            work.buffer[:, :, :, position * size : (position + 1) * size].copy_(self._store[block])
+            copied += 1
+            work.resident[position : position + 1] = [block]
+        del work.resident[len(self._adopted) :]
+        return copied
 
     def reserve(self, count: int) -> Tensor:
         """The buffer, (layers, 2, H, room, D), with room for `count` more positions after `length`.
@@ -99,22 +134,23 @@ class SequenceKv:
         Grows by half when the room was underestimated, so appending costs a constant per token over time.
         """
         self.assemble()
-        assert self._buffer is not None
-        needed = self.length + count
-        if needed > self._buffer.shape[3]:
-            larger = self._shape.allocate(max(needed, self._buffer.shape[3] * 3 // 2))
-            larger[:, :, :, : self.length].copy_(self._buffer[:, :, :, : self.length])
-            self._buffer = larger
-        return self._buffer
+        work = self._workspace
+        if self.length + count > work.buffer.shape[3]:
+            work.grow(max(self.length + count, work.buffer.shape[3] * 3 // 2), keep=self.length)
+        return work.buffer
 
     def advance(self, count: int) -> None:
         """Counts `count` positions that were written into the reserved room."""
-        if self._buffer is None or self.length + count > self._buffer.shape[3]:
+        if not self._assembled or self.length + count > self._workspace.buffer.shape[3]:
             raise ValueError(f"{count} positions were not reserved")
         self.length += count
 
     def read(self, start: int, stop: int) -> Tensor:
         """(layers, 2, H, stop - start, D), a view of the buffer."""
-        if self._buffer is None or not 0 <= start <= stop <= self.length:
+        if not self._assembled or not 0 <= start <= stop <= self.length:
             raise ValueError(f"positions {start} to {stop} are not in the buffer")
-        return self._buffer[:, :, :, start:stop]
+        return self._workspace.buffer[:, :, :, start:stop]
+
+    def remember(self, block_ids: Sequence[int]) -> None:
+        """Says which stored blocks the positions from 0 on are equal to, for the next request's sake."""
+        self._workspace.resident = list(block_ids)

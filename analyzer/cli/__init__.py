@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from analyzer import __version__
-from analyzer.cli import analyze, doctor, misses, prices, sql, subagents
+from analyzer.cli import analyze, doctor, misses, prices, session, simulate, sql, subagents
 from analyzer.errors import CcacheError
 from simulator.cli import app as simulate_app
 from simulator.errors import SimulatorError
@@ -44,10 +44,12 @@ def _root(
 
 app.command("analyze")(analyze.analyze)
 app.command("misses")(misses.misses)
+app.command("session")(session.session)
 app.command("subagents")(subagents.subagents)
 app.command("sql")(sql.sql)
 app.command("prices")(prices.prices)
 app.command("doctor")(doctor.doctor)
+simulate.mount(simulate_app)
 app.add_typer(simulate_app, name="simulate")
 
 

@@ -6,7 +6,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from simulator.forward import KvShape
-from simulator.kv_cache import BlockStore, SequenceKv
+from simulator.kv_cache import BlockStore, SequenceKv, Workspace
 
 SHAPE = KvShape(layers=2, heads=3, head_size=8, dtype=torch.float32)
 SMOLLM2 = {"layers": 30, "heads": 3, "head_size": 64}
@@ -53,23 +53,38 @@ def test_only_whole_blocks_of_the_right_kind_are_stored(kv: torch.Tensor) -> Non
 
 def test_adopting_takes_no_memory_and_assembling_copies_once() -> None:
     store = stored(1, 2)
-    kv = SequenceKv(SHAPE, 12)
-    kv.adopt([store[0], store[1]])
+    kv = SequenceKv(Workspace(SHAPE), 12)
+    kv.adopt(store, [0, 1])
     assert (kv.length, kv.bytes) == (8, 0)
-    assert store[0] is store[0]
-    kv.assemble()
+    assert kv.assemble() == 2
     assert kv.bytes == 12 * SHAPE.token_bytes
     assert torch.equal(kv.read(0, 8), torch.cat([filled(4, 1), filled(4, 2)], dim=3))
     buffer = kv.reserve(1)
-    kv.assemble()
+    assert kv.assemble() == 0
     assert kv.reserve(1) is buffer
+
+
+def test_a_prefix_that_is_in_place_is_not_copied_again() -> None:
+    store, work = stored(1, 2, 3), Workspace(SHAPE)
+    first = SequenceKv(work, 12)
+    first.adopt(store, [0, 1])
+    first.assemble()
+    first.remember([0, 1])
+    for blocks, copies in (([0, 1], 0), ([0, 2], 1), ([0], 0), ([0, 1], 1), ([1, 0], 2)):
+        kv = SequenceKv(work, 12)
+        kv.adopt(store, blocks)
+        assert kv.assemble() == copies
+        assert torch.equal(kv.read(0, 4 * len(blocks)), torch.cat([store[block] for block in blocks], dim=3))
+    longer = SequenceKv(work, 40)
+    longer.adopt(store, [1, 0])
+    assert longer.assemble() == 2, "a larger buffer starts empty"
 
 
 def test_two_sequences_write_behind_one_prefix_and_neither_block_nor_sibling_changes() -> None:
     store = stored(1)
-    first, second = SequenceKv(SHAPE, 8), SequenceKv(SHAPE, 8)
+    first, second = SequenceKv(Workspace(SHAPE), 8), SequenceKv(Workspace(SHAPE), 8)
     for each, seed in ((first, 10), (second, 20)):
-        each.adopt([store[0]])
+        each.adopt(store, [0])
         each.reserve(4)[:, :, :, 4:8] = filled(4, seed)
         each.advance(4)
     first.reserve(0)[:, :, :, :4] = 0.0
@@ -79,7 +94,7 @@ def test_two_sequences_write_behind_one_prefix_and_neither_block_nor_sibling_cha
 
 
 def test_appending_moves_nothing_while_there_is_room_and_keeps_all_when_it_grows() -> None:
-    kv = SequenceKv(SHAPE, 4)
+    kv = SequenceKv(Workspace(SHAPE), 4)
     address = None
     moves = 0
     for position in range(64):
@@ -93,11 +108,11 @@ def test_appending_moves_nothing_while_there_is_room_and_keeps_all_when_it_grows
 
 
 def test_what_was_not_reserved_cannot_be_counted_or_read() -> None:
-    kv = SequenceKv(SHAPE, 4)
+    kv = SequenceKv(Workspace(SHAPE), 4)
     with pytest.raises(ValueError, match="not reserved"):
         kv.advance(1)
     kv.reserve(2)
     with pytest.raises(ValueError, match="not in the buffer"):
         kv.read(0, 1)
     with pytest.raises(ValueError, match="before anything else"):
-        kv.adopt([])
+        kv.adopt(stored(), [])

@@ -1,0 +1,10 @@
+"""`ccache simulate` commands that need logs or prices. Torch is imported inside the commands, after the arguments."""
+
+import typer
+
+from analyzer.cli.simulate import replay
+
+
+def mount(app: typer.Typer) -> None:
+    """Adds these commands to those that the simulator has by itself."""
+    app.command("replay")(replay.replay)
