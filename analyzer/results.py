@@ -257,11 +257,36 @@ class SpawnRow:
     position_tokens: int | None
     written_at: datetime | None
     cost_usd: Decimal | None
+    cold_start_usd: Decimal | None = None
+    """What its first request wrote or sent uncached."""
+    fork_cost_usd: Decimal | None = None
+    inline_cost_usd: Decimal | None = None
+    """Estimates; None where the main conversation before the spawn is not in the logs or has no price."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnTotals:
+    """Sums over subagents. `compared_usd`: what those `compared` with estimates cost, to lay beside the estimates."""
+
+    key: str
+    spawns: int
+    requests: int
+    first_read_tokens: int
+    first_creation_tokens: int
+    verdicts: tuple[tuple[str, int], ...]
+    cost_usd: Decimal | None
+    cold_start_usd: Decimal | None
+    compared: int
+    compared_usd: Decimal
+    fork_cost_usd: Decimal
+    inline_cost_usd: Decimal
 
 
 @dataclass(frozen=True, slots=True)
 class SubagentReport:
     spawns: tuple[SpawnRow, ...]
+    by_type: tuple[SpawnTotals, ...] = ()
+    totals: SpawnTotals | None = None
 
     @property
     def sentence(self) -> str:

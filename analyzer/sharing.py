@@ -45,6 +45,7 @@ class Verdict:
     whose: str | None = None
     position_tokens: int | None = None
     written_at: datetime | None = None
+    """When the entry that was read began its life; None where the log shows only that others read the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +84,15 @@ class Writers:
         return _latest(self._anyone_at.get((first.model, first.read_tokens), ()), first)
 
     def same_read(self, first: First | Spawn) -> Writer | None:
-        """Another chain that read the same prefix in the same directory: the latest alive before, else any other."""
-        readers = self._at_read.get((first.model, first.cwd, first.read_tokens), ())
-        return _latest(readers, first) or next((reader for reader in readers if _other(reader, first)), None)
+        """Another chain that read the same prefix in the same directory, the latest inside its TTL."""
+        return _latest(self._readers(first), first)
+
+    def ever_same_read(self, first: First | Spawn) -> Writer | None:
+        """Another chain that read the same prefix in the same directory at any time."""
+        return next((reader for reader in self._readers(first) if _other(reader, first)), None)
+
+    def _readers(self, first: First | Spawn) -> Sequence[Writer]:
+        return self._at_read.get((first.model, first.cwd, first.read_tokens), ())
 
 
 def _other(writer: Writer, first: First | Spawn) -> bool:
@@ -119,8 +126,7 @@ def warmed_by(first: First, writers: Writers) -> Writer | None:
     """Who had cached what the first request of a chain read: exactly, else the latest who read the same prefix."""
     if first.read_tokens == 0:
         return None
-    proof = writers.anywhere(first) or writers.same_read(first)
-    return proof if proof and proof.started_at <= first.started_at else None
+    return writers.anywhere(first) or writers.same_read(first)
 
 
 def judge(spawns: Sequence[Spawn], writers: Writers) -> list[Verdict]:
@@ -161,9 +167,9 @@ def _judge(spawn: Spawn, writers: Writers, early: frozenset[tuple[str, str]]) ->
         proof = writers.in_session(spawn, parent=is_parent)
         if proof:
             return Verdict(name, name_of(proof, spawn.session_id), proof.position_tokens, proof.started_at)
-    other = writers.same_read(spawn)
+    alive = writers.same_read(spawn)
+    other = alive or writers.ever_same_read(spawn)
     if other:
-        before = other.started_at <= spawn.started_at
         whose = name_of(other, spawn.session_id)
-        return Verdict("shares_static_prefix", whose, spawn.read_tokens, other.started_at if before else None)
+        return Verdict("shares_static_prefix", whose, spawn.read_tokens, alive.started_at if alive else None)
     return Verdict("partial_unknown", None, spawn.read_tokens)

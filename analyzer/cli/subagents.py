@@ -1,59 +1,33 @@
 """`ccache subagents`: do subagents share the main conversation's prefix?"""
 
-from typing import Any
+from typing import Annotated, Literal
+
+import typer
 
 from analyzer.cli import options
 
+By = Literal["spawn", "type"]
+
 
 @options.reports
-def subagents(asked: options.Asked) -> None:
-    """Whose cache each subagent's first request read, with the numbers that prove it."""
+def subagents(
+    asked: options.Asked,
+    by: Annotated[By, typer.Option("--by", help="Which table --format csv prints.")] = "spawn",
+    top: Annotated[int, typer.Option("--top", min=1, help="How many spawns to list.")] = 15,
+) -> None:
+    """Whose cache each subagent's first request read, with the numbers that prove it, and what agents cost."""
     from analyzer import queries
-    from analyzer.cli.sql import print_rows
-    from analyzer.report.formatting import clean_text, format_tokens, format_usd, plain_decimal
+    from analyzer.report import subagents as report
 
     with options.opened(asked) as (connection, scope, _):
-        report = queries.subagents(connection, scope, asked.prices)
+        found = queries.subagents(connection, scope, asked.prices)
     if asked.format == "json":
-        spawns: list[dict[str, Any]] = [
-            {
-                "session_id": clean_text(spawn.session_id),
-                "agent_id": clean_text(spawn.agent_id),
-                "agent_type": clean_text(spawn.agent_type),
-                "model": clean_text(spawn.model),
-                "started_at": spawn.started_at.isoformat().replace("+00:00", "Z"),
-                "requests": spawn.requests,
-                "first_read_tokens": spawn.first_read_tokens,
-                "first_creation_tokens": spawn.first_creation_tokens,
-                "verdict": spawn.verdict,
-                "matched": {
-                    "whose": spawn.whose,
-                    "position_tokens": spawn.position_tokens,
-                    "written_at": spawn.written_at and spawn.written_at.isoformat().replace("+00:00", "Z"),
-                }
-                if spawn.whose
-                else None,
-                "cost_usd": plain_decimal(spawn.cost_usd),
-            }
-            for spawn in report.spawns
-        ]
-        options.print_json({"verdict": report.sentence, "spawns": spawns})
-        return
-    names = ["started (UTC)", "type", "model", "first read", "first write", "verdict", "whose", "cost"]
-    rows: list[tuple[object, ...]] = [
-        (
-            f"{spawn.started_at:%Y-%m-%d %H:%M}",
-            spawn.agent_type,
-            spawn.model,
-            format_tokens(spawn.first_read_tokens) if asked.format == "terminal" else spawn.first_read_tokens,
-            format_tokens(spawn.first_creation_tokens) if asked.format == "terminal" else spawn.first_creation_tokens,
-            spawn.verdict,
-            spawn.whose or "",
-            format_usd(spawn.cost_usd) if asked.format == "terminal" else plain_decimal(spawn.cost_usd),
-        )
-        for spawn in report.spawns
-    ]
-    if asked.format != "csv":
-        print(report.sentence)
-    if rows:
-        print_rows(names, rows, asked.format)
+        options.print_json(report.subagents_json(found))
+    elif asked.format == "csv":
+        print(report.subagents_csv(found, by), end="")
+    elif asked.format == "markdown":
+        print(report.subagents_markdown(found, top), end="")
+    else:
+        from rich.console import Console
+
+        report.render_subagents(found, Console(), top=top)

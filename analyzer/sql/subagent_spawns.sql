@@ -7,11 +7,19 @@ WITH first_requests AS (
 ),
 costs AS (
     SELECT p.session_id, r.agent_id, count(*) FILTER (p.counts_request) AS requests,
+        max(p.first_line_at) AS last_line_at,
         sum(input_usd + cache_read_usd + creation_5m_usd + creation_1h_usd + output_usd + web_search_usd) AS cost_usd
     FROM priced_rows p JOIN requests r USING (request_key)
     WHERE r.agent_id IS NOT NULL GROUP BY ALL
+),
+-- what the first request did not find in the cache
+starts AS (
+    SELECT request_key, sum(input_usd + creation_5m_usd + creation_1h_usd) AS cold_start_usd
+    FROM priced_rows GROUP BY request_key
 )
 SELECT f.request_key, f.session_id, f.project, f.agent_id, f.agent_type, f.model, f.cwd, f.started_at, f.first_line_at,
     f.date_estimated, f.context_read_tokens AS first_read_tokens, f.context_creation_tokens AS first_creation_tokens,
-    c.requests, c.cost_usd
-FROM first_requests f LEFT JOIN costs c USING (session_id, agent_id)
+    c.requests, c.cost_usd, c.last_line_at, t.cold_start_usd
+FROM first_requests f
+LEFT JOIN costs c USING (session_id, agent_id)
+LEFT JOIN starts t USING (request_key)
