@@ -19,6 +19,7 @@ from analyzer import __version__
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = str(ROOT / "analyzer" / "samples")
+PROGRAM = "from tests.price_snapshot import use_frozen_prices as u; u(); from analyzer.cli import main; main()"
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -34,7 +35,7 @@ def environment(home: Path) -> dict[str, str]:
 
 def start(home: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "analyzer", *arguments],
+        [sys.executable, "-c", PROGRAM, *arguments],
         env=environment(home),
         cwd=home,
         stdin=subprocess.DEVNULL,
