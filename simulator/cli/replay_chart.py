@@ -33,7 +33,13 @@ def write_chart(replays: Sequence[Replay], path: Path) -> None:
         panels.append(_panel(altair, times, "seconds", "prefill seconds", "prefill", title))
         panels.append(_panel(altair, shares, "share", "share of the prompt read", "read by", ""))
     chart = altair.vconcat(*panels).resolve_scale(color="independent")
-    chart.save(str(path), format=path.suffix[1:].lower(), **({"ppi": 144} if path.suffix.lower() == ".png" else {}))
+    save(chart, path)
+
+
+def save(chart: Any, path: Path) -> None:
+    """As .png at twice the screen's resolution, or as .svg."""
+    kind = path.suffix[1:].lower()
+    chart.save(str(path), format=kind, **({"ppi": 144} if kind == "png" else {}))
 
 
 def _panel(altair: Any, rows: list[dict[str, Any]], value: str, label: str, series: str, title: str) -> Any:

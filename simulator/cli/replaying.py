@@ -1,7 +1,7 @@
 """Running a replay from a command: sizes as people write them, the model, a progress bar."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,8 +15,7 @@ from simulator.trace import Request
 if TYPE_CHECKING:
     from simulator.forward import LlamaForward
     from simulator.replay.plan import PolicyName
-    from simulator.replay.results import Replay
-    from simulator.replay.run import Progress
+    from simulator.replay.results import Replay, ReplayedRequest
 
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
@@ -69,7 +68,11 @@ def replay_trace(trace: Sequence[Request], options: ReplayOptions, forward: "Lla
     )
     engine = Engine(forward, block_size=options.block_size, budget_bytes=options.capacity_bytes)
     measuring = Measuring(options.samples, options.verify)
-    with progress_bar(f"replaying under {options.policy}", len(plan.requests)) as progress:
+    with progress_bar(f"replaying under {options.policy}", len(plan.requests)) as advance:
+
+        def progress(row: "ReplayedRequest") -> None:
+            advance()
+
         if options.checkpoint is None:
             return run_plan(plan, engine, measuring=measuring, budget_bytes=options.capacity_bytes, progress=progress)
         identity = fingerprint(plan, engine, measuring, options.capacity_bytes)
@@ -85,7 +88,7 @@ def replay_trace(trace: Sequence[Request], options: ReplayOptions, forward: "Lla
 
 
 @contextmanager
-def progress_bar(label: str, total: int) -> "Iterator[Progress]":
+def progress_bar(label: str, total: int) -> Iterator[Callable[[], None]]:
     """One step a request, on a terminal only."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -95,4 +98,4 @@ def progress_bar(label: str, total: int) -> "Iterator[Progress]":
     console = notes()
     with Progress(*columns, console=console, transient=True, disable=console.quiet) as bar:
         task = bar.add_task(label, total=total)
-        yield lambda row: bar.advance(task)
+        yield lambda: bar.advance(task)

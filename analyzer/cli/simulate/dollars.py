@@ -17,20 +17,30 @@ def cost_usd(billed: Iterable[tuple[Request, Usage]], now: datetime) -> Decimal 
     """
     total = Decimal(0)
     for request, usage in billed:
-        at = datetime.fromtimestamp(request.started_at_s, UTC) if request.started_at_s >= _FIRST_PRICED else now
-        rates = rates_for(
-            request.model, at, prompt_tokens=usage.prompt_tokens, speed=None, inference_geo=None, service_tier=None
-        )
-        if rates is None:
+        cost = _cost(request.model, request.started_at_s, usage.prompt_tokens, usage, now)
+        if cost is None:
             return None
-        total += (
-            usage.input_tokens * rates.input
-            + usage.cache_read_tokens * rates.cache_read
-            + usage.cache_creation_5m_tokens * rates.cache_creation_5m
-            + usage.cache_creation_1h_tokens * rates.cache_creation_1h
-            + usage.output_tokens * rates.output
-        ) / 1_000_000
+        total += cost
     return total
+
+
+def group_cost_usd(model: str, at_s: float, band: int, usage: Usage, now: datetime) -> Decimal | None:
+    """Like `cost_usd`, for the summed usage of requests of one model, day and price band of prompt sizes."""
+    return _cost(model, at_s, (0, 100_001, 200_001)[band], usage, now)
+
+
+def _cost(model: str, at_s: float, prompt_tokens: int, usage: Usage, now: datetime) -> Decimal | None:
+    at = datetime.fromtimestamp(at_s, UTC) if at_s >= _FIRST_PRICED else now
+    rates = rates_for(model, at, prompt_tokens=prompt_tokens, speed=None, inference_geo=None, service_tier=None)
+    if rates is None:
+        return None
+    return (
+        usage.input_tokens * rates.input
+        + usage.cache_read_tokens * rates.cache_read
+        + usage.cache_creation_5m_tokens * rates.cache_creation_5m
+        + usage.cache_creation_1h_tokens * rates.cache_creation_1h
+        + usage.output_tokens * rates.output
+    ) / 1_000_000
 
 
 def without_cache(usage: Usage) -> Usage:

@@ -74,7 +74,7 @@ def replay(
         raise UsageError("--checkpoint keeps one replay, --compare makes two", "run them one at a time")
     if window is not None and scale is not None:
         raise UsageError("--window and --scale both decide the scale", "give one of them")
-    policies = tuple(_policy(name) for name in compare or (policy,))
+    policies = tuple(policy_named(name) for name in compare or (policy,))
     capacity_bytes = None if capacity is None else replaying.parse_bytes(capacity)
     if output is not None:
         check_target(output)
@@ -91,7 +91,8 @@ def replay(
         raise typer.Exit(1)
 
 
-def _policy(name: str) -> "PolicyName":
+def policy_named(name: str) -> "PolicyName":
+    """Raises UsageError for a name that is no policy."""
     from analyzer.errors import UsageError
     from simulator.replay.plan import POLICY_NAMES
 

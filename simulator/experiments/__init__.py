@@ -1,0 +1,1 @@
+"""Experiments on the prefix cache: subagents beside their parent, prompts that break, and capacity against lifetime."""
