@@ -147,6 +147,9 @@ def _observed(row: Mapping[str, Any]) -> dict[str, Seen]:
         seen["ttl_expired_5m" if ttl == 300 else "ttl_expired_1h"] = Seen(f"gap {gap:,.0f} s > TTL {ttl:,} s")
     for name, field in _DIFFERENCES:
         before, after = row[f"previous_{field}"], row[field]
+        if field == "speed":
+            # versions that do not log it, and gateways, run at the standard speed
+            before, after = before or "standard", after or "standard"
         if before and after and before != after:
             seen.setdefault(name, Seen(f"{field} {before} -> {after}"))
     tools = row["previous_tools"] or ()
