@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simulator.cli.replay_views import clock, share, size
+from simulator.cli.replay_views import clock, share, size, usd
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -63,7 +63,7 @@ def show_breaks(found: "Breaks", costs: Sequence[str | None], real_tokens: int, 
         for each, cost in rows:
             filled = round(room * each.reused_tokens / each.tokens)
             bar = Text(solid * filled, "cyan") + Text(shade * (room - filled), "dim")
-            price = "-" if cost is None else f"${float(cost):.4f}"
+            price = "-" if cost is None else usd(cost)
             cells = (
                 f"{each.position:,}",
                 f"{each.reused_tokens:,}",
@@ -187,7 +187,7 @@ def show_sweep(cells: "Sequence[SweepCell]", costs: Sequence[str | None], consol
     for cell, cost in zip(cells, costs, strict=True):
         capacity = "unbounded" if cell.capacity_bytes is None else size(cell.capacity_bytes)
         bar = Text(solid * round(room * cell.hit_rate), "cyan")
-        drawn.add_row(cell.policy, capacity, f"{100 * cell.hit_rate:.2f} %", "-" if cost is None else f"${cost}", bar)
+        drawn.add_row(cell.policy, capacity, f"{100 * cell.hit_rate:.2f} %", "-" if cost is None else usd(cost), bar)
     console.print(drawn)
 
 

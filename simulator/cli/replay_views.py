@@ -133,7 +133,7 @@ def show_totals(replay: Replay, console: "Console", dollars: Dollars | None) -> 
         rows.append(("verified", f"{totals.verified} equal bit for bit, {totals.mismatched} not"))
     rows.append(("K/V held", f"{size(totals.kv_bytes)} at most, {size(totals.peak_bytes)} with the running request"))
     for name, amount in (dollars or {}).items():
-        rows.append((f"cost, {name.replace('_', ' ')}", "no price known" if amount is None else f"${amount}"))
+        rows.append((f"cost, {name.replace('_', ' ')}", "no price known" if amount is None else usd(amount)))
     console.print(pairs(rows))
 
 
@@ -153,7 +153,7 @@ def show_comparison(replays: Sequence[Replay], costs: Sequence[Dollars | None], 
     drawn.add_row("K/V held, at most", *(size(t.kv_bytes) for t in totals))
     if any(cost is not None for cost in costs):
         amounts = [(cost or {}).get("policy") for cost in costs]
-        drawn.add_row("cost, predicted", *("no price known" if a is None else f"${a}" for a in amounts))
+        drawn.add_row("cost, predicted", *("no price known" if a is None else usd(a) for a in amounts))
     console.print(drawn)
 
 
@@ -219,6 +219,12 @@ def clock(seconds: float) -> str:
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     return f"{seconds:.1f} s" if seconds < 600 else f"{seconds / 60:,.0f} min"
+
+
+def usd(amount: str) -> str:
+    """Cents from a dollar on, below it as many digits as tell something."""
+    value = float(amount)
+    return f"${value:,.2f}" if value >= 1 else f"${value:.4f}"
 
 
 def gap(seconds: float) -> str:

@@ -1,6 +1,7 @@
 """A parent and its subagents, four ways: what each child reads of what was there before it."""
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final, Literal
 
 from simulator.engine import Engine
@@ -63,7 +64,10 @@ def family_trace(kind: SpawnKind, family: Family) -> list[Request]:
 
 def spawn(kind: SpawnKind, family: Family, forward: LlamaForward, *, window: int, block_size: int = 64) -> SpawnOutcome:
     """One way on real tensors. Raises UsageError for a window the model does not have."""
-    plan = make_plan(family_trace(kind, family), "logged", window=min(window, forward.context), block_size=block_size)
+    window = min(window, forward.context)
+    longest = family.system_tokens + family.conversation_tokens + family.task_tokens
+    factor = max(Fraction(1), Fraction(longest, window))  # one scale for all kinds
+    plan = make_plan(family_trace(kind, family), "logged", window=window, block_size=block_size, factor=factor)
     replay = run_plan(plan, Engine(forward, block_size=block_size), measuring=Measuring(samples=1))
     return SpawnOutcome(kind, replay.scale, replay.requests[0], replay.requests[1:])
 

@@ -48,8 +48,10 @@ def without_cache(usage: Usage) -> Usage:
 
 
 def written(amount: Decimal | None) -> str | None:
-    """Six decimals, as in the other commands' JSON."""
-    return None if amount is None else f"{amount:.6f}"
+    """Every digit, as in the other commands' JSON."""
+    from analyzer.report.formatting import plain_decimal
+
+    return plain_decimal(amount)
 
 
 def in_order(trace: Sequence[Request]) -> list[Request]:
