@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-LONGEST_TTL = timedelta(hours=1)
-
 
 @dataclass(frozen=True, slots=True)
 class Writer:
@@ -60,28 +58,33 @@ class First:
     read_tokens: int
 
 
+_ByTtl = dict[int, list[Writer]]
+
+
 class Writers:
     """Requests by what others may read of them. Look-ups walk back in time from the reader and stop at the first."""
 
     def __init__(self, writers: Iterable[Writer]) -> None:
-        self._at_position: dict[tuple[str, int, str, bool], list[Writer]] = {}
-        self._anyone_at: dict[tuple[str, int], list[Writer]] = {}
-        self._at_read: dict[tuple[str, str | None, int], list[Writer]] = {}
+        self._at_position: dict[tuple[str, int, str, bool], _ByTtl] = {}
+        self._anyone_at: dict[tuple[str, int], _ByTtl] = {}
+        self._at_read: dict[tuple[str, str | None, int], _ByTtl] = {}
         for writer in sorted(writers, key=lambda writer: writer.started_at):
             position = writer.position_tokens
-            self._at_position.setdefault(
-                (writer.model, position, writer.session_id, writer.agent_id is None), []
-            ).append(writer)
-            self._anyone_at.setdefault((writer.model, position), []).append(writer)
-            self._at_read.setdefault((writer.model, writer.cwd, writer.read_tokens), []).append(writer)
+            in_session = (writer.model, position, writer.session_id, writer.agent_id is None)
+            for lists in (
+                self._at_position.setdefault(in_session, {}),
+                self._anyone_at.setdefault((writer.model, position), {}),
+                self._at_read.setdefault((writer.model, writer.cwd, writer.read_tokens), {}),
+            ):
+                lists.setdefault(writer.ttl_s, []).append(writer)
 
     def in_session(self, first: First | Spawn, *, parent: bool) -> Writer | None:
         """The latest request of the same session whose entry holds exactly what `first` read, inside its TTL."""
-        return _latest(self._at_position.get((first.model, first.read_tokens, first.session_id, parent), ()), first)
+        return _latest(self._at_position.get((first.model, first.read_tokens, first.session_id, parent), {}), first)
 
     def anywhere(self, first: First | Spawn) -> Writer | None:
         """The same over all sessions."""
-        return _latest(self._anyone_at.get((first.model, first.read_tokens), ()), first)
+        return _latest(self._anyone_at.get((first.model, first.read_tokens), {}), first)
 
     def same_read(self, first: First | Spawn) -> Writer | None:
         """Another chain that read the same prefix in the same directory, the latest inside its TTL."""
@@ -89,30 +92,31 @@ class Writers:
 
     def ever_same_read(self, first: First | Spawn) -> Writer | None:
         """Another chain that read the same prefix in the same directory at any time."""
-        return next((reader for reader in self._readers(first) if _other(reader, first)), None)
+        readers = (reader for same_ttl in self._readers(first).values() for reader in same_ttl)
+        return next((reader for reader in readers if _other(reader, first)), None)
 
-    def _readers(self, first: First | Spawn) -> Sequence[Writer]:
-        return self._at_read.get((first.model, first.cwd, first.read_tokens), ())
+    def _readers(self, first: First | Spawn) -> _ByTtl:
+        return self._at_read.get((first.model, first.cwd, first.read_tokens), {})
 
 
 def _other(writer: Writer, first: First | Spawn) -> bool:
     return (writer.session_id, writer.agent_id) != (first.session_id, first.agent_id)
 
 
-def _latest(writers: Sequence[Writer], first: First | Spawn) -> Writer | None:
-    end = bisect_right(writers, first.started_at, key=lambda writer: writer.started_at)
-    for place in range(end - 1, -1, -1):
-        writer = writers[place]
-        age = first.started_at - writer.started_at
-        if age > LONGEST_TTL:
-            return None
-        if (
-            writer.response_began_at <= first.started_at
-            and age.total_seconds() <= writer.ttl_s
-            and _other(writer, first)
-        ):
-            return writer
-    return None
+def _latest(writers: _ByTtl, first: First | Spawn) -> Writer | None:
+    """The lists are in order of start, one per TTL, so that the walk back ends with the first expired entry."""
+    found: Writer | None = None
+    for ttl_s, same_ttl in writers.items():
+        end = bisect_right(same_ttl, first.started_at, key=lambda writer: writer.started_at)
+        for place in range(end - 1, -1, -1):
+            writer = same_ttl[place]
+            if first.started_at - writer.started_at > timedelta(seconds=ttl_s):
+                break
+            if writer.response_began_at <= first.started_at and _other(writer, first):
+                if found is None or writer.started_at > found.started_at:
+                    found = writer
+                break
+    return found
 
 
 def name_of(writer: Writer, session_id: str) -> str:

@@ -1,5 +1,6 @@
 """Each sharing verdict from the smallest set of requests that shows it."""
 
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -70,3 +71,17 @@ def test_a_first_request_is_warm_thanks_to_whoever_had_its_prefix() -> None:
     assert warmed_by(first, Writers([alike])) is alike
     assert warmed_by(first, Writers([writer(ttl=99)])) is None
     assert warmed_by(First("t", None, "m", "/a", at(100), 0), Writers([writer(position=0)])) is None
+
+
+def test_many_like_spawns_are_judged_in_about_linear_time() -> None:
+    """All of one type, all reading and writing the same: the worst case for looking anybody up."""
+
+    def seconds(count: int) -> float:
+        spawns = [spawn(f"a{n}", 11_000 * (n % 2), 100 + n / 10, 102 + n / 10) for n in range(count)]
+        known = [writer(f"a{n}", 11_000, read=11_000) for n in range(count)]
+        started = time.process_time()
+        judge(spawns, Writers(known))
+        return time.process_time() - started
+
+    seconds(500)
+    assert seconds(8_000) < 16 * max(0.005, seconds(1_000)), "8 times the spawns; 64 times would be quadratic"
