@@ -110,7 +110,7 @@ class Engine:
         self.index = index
         self.store = BlockStore(forward.kv_shape, index.block_size)
         self._retention = Retention(index)
-        self._workspace = Workspace(forward.kv_shape)
+        self._workspace = Workspace(forward.kv_shape, forward.context)
         self._timer = timer
 
     def serve(self, request: EngineRequest, *, now: float, pick: Pick = greedy) -> Served:

@@ -60,20 +60,22 @@ class BlockStore:
 
 
 class Workspace:
-    """The one buffer that requests run in, one after another. It grows to the longest of them.
+    """The one buffer that requests run in, one after another, with `room` positions or more.
 
-    It remembers which blocks its beginning holds, so that a request that goes on where the last one ended finds its
-    prefix in place.
+    Memory that was never written to is not taken from the system, so room for a whole window costs what the longest
+    request used of it (`bytes`). The workspace remembers which blocks its beginning holds: a request that goes on where
+    the last one ended finds its prefix in place.
     """
 
-    def __init__(self, shape: KvShape) -> None:
+    def __init__(self, shape: KvShape, room: int = 0) -> None:
         self.shape = shape
-        self.buffer = shape.allocate(0)
+        self.buffer = shape.allocate(room)
+        self.used = 0
         self.resident: list[int] = []
 
     @property
     def bytes(self) -> int:
-        return self.buffer.untyped_storage().nbytes()
+        return self.used * self.shape.token_bytes
 
     def grow(self, room: int, keep: int = 0) -> None:
         """Room for `room` positions, the first `keep` of which stay as they are."""
@@ -81,7 +83,7 @@ class Workspace:
             return
         larger = self.shape.allocate(room)
         larger[:, :, :, :keep].copy_(self.buffer[:, :, :, :keep])
-        self.buffer = larger
+        self.buffer, self.used = larger, keep
         if not keep:
             self.resident = []
 
@@ -99,7 +101,7 @@ class SequenceKv:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the buffer the request runs in."""
+        """Bytes of the buffer that this request and those before it used."""
         return self._workspace.bytes
 
     def adopt(self, store: BlockStore, block_ids: Sequence[int]) -> None:
@@ -126,6 +128,7 @@ class SequenceKv:
             copied += 1
             work.resident[position : position + 1] = [block]
         del work.resident[len(self._adopted) :]
+        work.used = max(work.used, self.length)
         return copied
 
     def reserve(self, count: int) -> Tensor:
@@ -137,6 +140,7 @@ class SequenceKv:
         work = self._workspace
         if self.length + count > work.buffer.shape[3]:
             work.grow(max(self.length + count, work.buffer.shape[3] * 3 // 2), keep=self.length)
+        work.used = max(work.used, self.length + count)
         return work.buffer
 
     def advance(self, count: int) -> None:

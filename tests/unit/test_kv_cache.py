@@ -57,7 +57,9 @@ def test_adopting_takes_no_memory_and_assembling_copies_once() -> None:
     kv.adopt(store, [0, 1])
     assert (kv.length, kv.bytes) == (8, 0)
     assert kv.assemble() == 2
-    assert kv.bytes == 12 * SHAPE.token_bytes
+    assert kv.bytes == 8 * SHAPE.token_bytes
+    kv.reserve(3)
+    assert kv.bytes == 11 * SHAPE.token_bytes
     assert torch.equal(kv.read(0, 8), torch.cat([filled(4, 1), filled(4, 2)], dim=3))
     buffer = kv.reserve(1)
     assert kv.assemble() == 0
