@@ -207,7 +207,7 @@ def _picture(screen: Screen, report: SessionReport, main: Sequence[SessionReques
         marks.append("!" if "miss" in kinds else "c" if "expected" in kinds else " ")
     most = max(request.prompt_tokens for request in drawn) or 1
     per = "" if columns == len(main) else f", up to {-(-len(main) // columns)} per column"
-    screen.heading(f"Prompt by request: {format_count(len(main))} requests{per}")
+    screen.heading(f"Prompt by request: {_number(len(main), 'request')}{per}")
     for line in reversed(range(HEIGHT)):
         label = format_tokens(most) if line == HEIGHT - 1 else "0" if line == 0 else ""
         text = Text(f"{label:>{MARGIN - 2}} ", "dim", no_wrap=True, overflow="crop")

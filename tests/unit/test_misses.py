@@ -1,23 +1,31 @@
 """`ccache misses` on the sample sessions: two misses by expiry and one compaction, worked out by hand."""
 
+import csv
+import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from io import StringIO
+from pathlib import Path
+from zoneinfo import ZoneInfo
 
+import pytest
 from rich.console import Console
 
 from analyzer import database, discovery
+from analyzer.errors import UsageError
 from analyzer.ingest import ingest
 from analyzer.queries import Scope, misses
-from analyzer.report.misses import misses_json, render_misses
+from analyzer.queries.rebuilds import _week
+from analyzer.report.misses import SIGNATURE_COLUMNS, misses_csv, misses_json, misses_markdown, render_misses
 from analyzer.results import MissReport
 
 
-def sample_report() -> MissReport:
+def sample_report(causes: tuple[str, ...] = ()) -> MissReport:
     with database.connect(":memory:") as connection:
         found, unreadable = discovery.find_transcripts([str(discovery.sample_root())])
         ingest(connection, found, unreadable, now=datetime(2026, 11, 29, tzinfo=UTC))
-        return misses(connection, Scope())
+        return misses(connection, Scope(), causes=causes)
 
 
 def test_causes_and_their_price() -> None:
@@ -31,6 +39,55 @@ def test_causes_and_their_price() -> None:
     assert [miss.rewrite_cost_usd for miss in report.misses] == [Decimal("0.34164"), Decimal("0.04464")]
     assert [rebuild.cause for rebuild in report.expected_rebuilds] == ["compaction"]
     assert [(row.key, row.misses) for row in report.by_cause] == [("ttl_expired_1h", 1), ("ttl_expired_5m", 1)]
+
+
+def test_weeks_versions_and_a_filter_by_cause() -> None:
+    report = sample_report()
+    # 12 and 14 October 2026 lie in ISO week 42; the compaction is counted beside the misses
+    assert [(row.key, row.misses, row.expected) for row in report.by_week] == [("2026-W42", 2, 1)]
+    assert sum(row.misses for row in report.by_version) == 2
+    assert sum(row.rewrite_cost_usd for row in report.by_version) == Decimal("0.38628")
+    only = sample_report(causes=("ttl_expired_5m",))
+    assert [miss.cause for miss in only.misses] == ["ttl_expired_5m"]
+    assert only.expected_rebuilds == ()
+    assert [rebuild.cause for rebuild in sample_report(causes=("compaction",)).expected_rebuilds] == ["compaction"]
+    with pytest.raises(UsageError) as caught:
+        sample_report(causes=("ttl_expired",))
+    assert "ttl_expired_5m" in (caught.value.hint or "")
+
+
+def test_the_week_is_that_of_the_reports_zone() -> None:
+    # Sunday 23:30 UTC is Monday of the next ISO week in Tokyo
+    sunday = replace(sample_report().misses[0], timestamp=datetime(2026, 10, 11, 23, 30, tzinfo=UTC))
+    assert _week(sunday, ZoneInfo("UTC")) == "2026-W41"
+    assert _week(sunday, ZoneInfo("Asia/Tokyo")) == "2026-W42"
+
+
+def test_evidence_stands_in_the_file_at_that_line() -> None:
+    for miss in sample_report().misses:
+        path, _, line = miss.location.rpartition(":")
+        record = json.loads(Path(path).read_text(encoding="utf-8").splitlines()[int(line) - 1])
+        assert record["message"]["id"] == miss.message_id
+        assert miss.location in miss.evidence
+
+
+def test_first_requests_are_no_misses_and_say_how_warm_they_were() -> None:
+    report = sample_report()
+    assert [(first.chain.partition("#")[0], first.cache_read_tokens) for first in report.first_requests] == [
+        ("main", 0), ("agent:e1", 0), ("agent:e2", 9_000), ("main", 0),
+    ]  # fmt: skip
+    assert {first.session_id for first in report.first_requests if first.whose} == set()
+    assert report.first_requests[2].warm_rate == pytest.approx(9_000 / 15_400, rel=0.01)
+
+
+def test_tables_for_spreadsheets() -> None:
+    report = sample_report()
+    rows = list(csv.DictReader(StringIO(misses_csv(report, "miss"))))
+    assert [row["cause"] for row in rows] == ["ttl_expired_1h", "ttl_expired_5m"]
+    assert next(csv.DictReader(StringIO(misses_csv(report, "cause"))))["rewrite_cost_usd"] == "0.34164"
+    assert misses_csv(report, "signature").splitlines() == [",".join(SIGNATURE_COLUMNS)]
+    assert misses_csv(MissReport((), (), ()), "week").startswith("week,misses,")
+    assert "1 more" in misses_markdown(report, "miss", 1)
 
 
 def test_json_is_plain_and_terminal_fits() -> None:
