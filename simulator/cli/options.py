@@ -30,7 +30,7 @@ def check_numbers(**options: float) -> None:
     """Refuses nan and infinity, which a range alone lets through. Raises UsageError."""
     for name, value in options.items():
         if not isfinite(value):
-            raise UsageError(f"--{name.replace('_', '-')} must be a finite number, got {value}")
+            raise UsageError(f"--{name.replace('_', '-')} must be a finite number", f"got {value}")
 
 
 def load_model(name: str | None) -> "LoadedModel":
