@@ -59,6 +59,8 @@ def replay_trace(trace: Sequence[Request], options: ReplayOptions, forward: "Lla
     from simulator.replay.run import Measuring, fingerprint, run_plan
 
     window = min(options.window or forward.context, forward.context)
+    if options.scale is not None and not 0 < options.scale < 1e9:
+        raise UsageError(f"a scale of {options.scale:g}", "give real tokens per model token, 1 or more")
     plan = make_plan(
         trace[: options.limit],
         options.policy,

@@ -37,12 +37,16 @@ class Checkpoint:
 
     def __init__(self, path: Path, fingerprint: str) -> None:
         self._path = path
-        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-        complete = [line for line in lines if line.endswith(b"\n")]
-        if lines and not complete:
-            raise UsageError(f"{path} is not a replay's checkpoint", "name another file, or delete this one")
-        self.finished: Sequence[Finished] = self._read(complete, fingerprint) if complete else ()
-        self._file: BinaryIO = path.open("r+b" if complete else "wb")
+        try:
+            lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+            complete = [line for line in lines if line.endswith(b"\n")]
+            if lines and not complete:
+                raise UsageError(f"{path} is not a replay's checkpoint", "name another file, or delete this one")
+            self.finished: Sequence[Finished] = self._read(complete, fingerprint) if complete else ()
+            self._file: BinaryIO = path.open("r+b" if complete else "wb")
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise UsageError(f"cannot keep progress in {path}: {reason}", "name a file that can be written") from None
         if complete:
             self._file.truncate(sum(map(len, complete)))
             self._file.seek(0, 2)
