@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from analyzer.prompt_snapshots import Change
+
 Confidence = Literal["logged", "high", "medium", "low", "none"]
 
 DIAGNOSED_SINCE = (2, 1, 120)
@@ -78,8 +80,22 @@ def cause_of(row: Mapping[str, Any], *, ignore_diagnostics: bool = False) -> Cau
 _REFINED: Mapping[str, tuple[str, ...]] = {
     "previous_message_not_found": ("ttl_expired_5m", "ttl_expired_1h"),
     "model_changed": (),
-    "tools_changed": ("deferred_tool_loaded", "mcp_changed", "version_changed", "resumed", "skill_loaded"),
-    "system_changed": ("fast_mode_changed", "version_changed", "mcp_changed", "resumed", "directory_changed"),
+    "tools_changed": (
+        "deferred_tool_loaded",
+        "mcp_changed",
+        "version_changed",
+        "resumed",
+        "skill_loaded",
+        "tools_changed",
+    ),
+    "system_changed": (
+        "fast_mode_changed",
+        "version_changed",
+        "mcp_changed",
+        "resumed",
+        "system_prompt_changed",
+        "directory_changed",
+    ),
     "messages_changed": (
         "effort_changed",
         "resumed",
@@ -114,6 +130,8 @@ _INFERENCE_ORDER = (
     "ttl_expired_1h",
     "version_changed",
     "resumed",
+    "tools_changed",
+    "system_prompt_changed",
     "directory_changed",
     "deferred_tool_loaded",
     "mcp_changed",
@@ -134,6 +152,8 @@ _CONFIDENCE: Mapping[str, Confidence] = {
     "ttl_expired_5m": "high",
     "ttl_expired_1h": "high",
     "resumed": "high",
+    "tools_changed": "high",
+    "system_prompt_changed": "high",
     "directory_changed": "low",
     "hook_context": "low",
     "second_request": "low",
@@ -167,6 +187,11 @@ def _observed(row: Mapping[str, Any]) -> dict[str, Seen]:
             seen["interrupted"] = Seen("request interrupted by the user", line)
         elif kind == "hook_additional_context":
             seen["hook_context"] = Seen("hook context added", line)
+    change: Change | None = row.get("snapshot_change")
+    if change and change.tools_text:
+        seen["tools_changed"] = Seen(f"prompt snapshot: {change.tools_text}", row["snapshot_line"])
+    if change and change.sections_text:
+        seen["system_prompt_changed"] = Seen(f"prompt snapshot: {change.sections_text}", row["snapshot_line"])
     parent, previous = row["parent_message_id"], row["previous_message_id"]
     if parent and previous and parent != previous:
         seen["rewind_or_branch"] = Seen(f"extends {parent}, not {previous}")

@@ -12,6 +12,7 @@ import duckdb
 from analyzer.causes import ADVICE, DELTA_EVENTS, Cause, cause_of, servers_of
 from analyzer.errors import UsageError
 from analyzer.prices import PriceTable
+from analyzer.prompt_snapshots import Change, Snapshot, difference, read_snapshot
 from analyzer.queries.scope import Scope, money, select
 from analyzer.queries.signatures import signatures
 from analyzer.queries.spawns import first_requests, writers
@@ -74,10 +75,27 @@ def judged(connection: duckdb.DuckDBPyConnection, *, ignore_diagnostics: bool = 
         ORDER BY e."at", e.request_key"""
     )
     names = [column[0] for column in cursor.description or ()]
-    return [
-        _rebuild(dict(zip(names, values, strict=True)), ignore_diagnostics=ignore_diagnostics)
-        for values in cursor.fetchall()
-    ]
+    rows = [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]
+    _compare_snapshots(connection, rows)
+    return [_rebuild(row, ignore_diagnostics=ignore_diagnostics) for row in rows]
+
+
+def _compare_snapshots(connection: duckdb.DuckDBPyConnection, rows: Sequence[dict[str, Any]]) -> None:
+    """Give each row whose chain wrote a prompt snapshot since the previous request what differs from those before."""
+    written: dict[tuple[int, str], list[tuple[int, Snapshot]]] = {}
+    for file_id, chain, line, detail in connection.execute(
+        """SELECT file_id, split_part(chain, '#', 1), ordinal, detail FROM events WHERE kind = 'prompt_snapshot'
+        ORDER BY file_id, ordinal"""
+    ).fetchall():
+        written.setdefault((file_id, chain), []).append((line, read_snapshot(detail)))
+    for row in rows if written else ():
+        before, after, last = Snapshot(), Snapshot(), None
+        for line, snapshot in written.get((row["file_id"], row["chain"].partition("#")[0]), ()):
+            if line <= row["previous_ordinal"]:
+                before = before.then(snapshot)
+            elif line <= row["ordinal"]:
+                after, last = after.then(snapshot), line
+        row["snapshot_change"], row["snapshot_line"] = difference(before, after), last
 
 
 def _rebuild(row: dict[str, Any], *, ignore_diagnostics: bool) -> Rebuild:
@@ -107,17 +125,18 @@ def _rebuild(row: dict[str, Any], *, ignore_diagnostics: bool) -> Rebuild:
         rewrite_cost_usd=None if row["rewrite_usd"] is None else money(row["rewrite_usd"]),
         advice=advice,
         diagnosis=row["diagnostics"],
-        servers=tuple(
-            sorted(
-                server
-                for event in row["events"] or ()
-                if event["kind"] in DELTA_EVENTS
-                for server in servers_of(event["kind"], event["detail"])
-            )
-        ),
+        servers=tuple(sorted(_servers(row))),
         location=f"{row['path']}:{row['ordinal']}",
         request_key=row["request_key"],
     )
+
+
+def _servers(row: dict[str, Any]) -> set[str]:
+    """MCP servers whose tools or instructions changed, by the deltas or by the prompt snapshots."""
+    change: Change | None = row.get("snapshot_change")
+    named = servers_of("prompt_snapshot", ",".join(change.tools)) if change else frozenset()
+    deltas = (event for event in row["events"] or () if event["kind"] in DELTA_EVENTS)
+    return set(named).union(*(servers_of(event["kind"], event["detail"]) for event in deltas))
 
 
 def _boundary(events: Sequence[dict[str, Any]]) -> Cause:

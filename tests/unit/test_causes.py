@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from analyzer.causes import ADVICE, cause_of, servers_of
+from analyzer.prompt_snapshots import Change
 
 NOTHING: dict[str, Any] = {
     "gap_s": 20.0,
@@ -126,6 +127,18 @@ def test_evidence_names_the_record_and_the_server() -> None:
     assert cause.evidence == "deferred_tools_delta: added github; removed jira"
     assert servers_of("mcp_instructions_delta", "-sentry") == {"sentry"}
     assert servers_of("deferred_tools_delta", "WebFetch") == frozenset()
+
+
+def test_prompt_snapshots_name_the_tool_or_the_section() -> None:
+    change = Change(("mcp__github__issues",), "tools added mcp__github__issues", "system section 2 of 3 changed")
+    row = {**NOTHING, "snapshot_change": change, "snapshot_line": 40}
+    cause = cause_of(row)
+    assert (cause.name, cause.confidence, cause.line) == ("tools_changed", "high", 40)
+    assert cause.evidence == "prompt snapshot: tools added mcp__github__issues"
+    told = cause_of({**row, "diagnostics": "system_changed", "cwd": "/b"})
+    assert (told.name, told.confidence) == ("system_prompt_changed", "logged")
+    assert told.evidence == "diagnostics system_changed; prompt snapshot: system section 2 of 3 changed"
+    assert cause_of({**row, "gap_s": 4000.0}).name == "ttl_expired_1h", "an entry that expired needs no other cause"
 
 
 def test_every_cause_has_its_advice() -> None:
