@@ -10,26 +10,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from hashlib import blake2b, sha256, shake_128
+from struct import unpack
 from typing import Final, Literal
-
-import numpy as np
 
 from simulator.errors import TraceError, UsageError
 from simulator.policy import TTL_SECONDS, Policy, simulate
+from simulator.retention import Keep
 from simulator.trace import Request, Trace, Ttl, Usage
 
 PolicyName = Literal["logged", "5m", "1h", "none", "auto"]
 POLICY_NAMES: Final[tuple[PolicyName, ...]] = ("logged", "5m", "1h", "none", "auto")
 SPECIAL_IDS: Final = 32
 """Token ids below this one are control tokens in SmolLM2's vocabulary; prompts are made without them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """The prompt's first `tokens` model tokens stay cached for `ttl_s` seconds."""
-
-    tokens: int
-    ttl_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +37,7 @@ class Planned:
     tokens: int
     policy: Usage
     readable: int | None
-    kept: tuple[Kept, ...] | None
+    kept: tuple[Keep, ...] | None
     expected_reused: int
     salt: str
 
@@ -166,8 +158,8 @@ class Prompts:
         return found
 
     def _stream(self, digest: bytes, count: int) -> list[int]:
-        words = np.frombuffer(shake_128(digest).digest(4 * count), dtype="<u4")
-        return list((words % self._choices + self._first).tolist())
+        words = unpack(f"<{count}I", shake_128(digest).digest(4 * count))
+        return [word % self._choices + self._first for word in words]
 
 
 def _planned(
@@ -183,11 +175,11 @@ def _planned(
     one_hour = read + billed.cache_creation_1h_tokens
     ends: list[tuple[int, Ttl]] = [(read, _ttl_at(request, read, policy)), (one_hour, "1h")]
     ends.append((one_hour + billed.cache_creation_5m_tokens, "5m"))
-    kept: list[Kept] = []
+    kept: list[Keep] = []
     below = 0
     for position, (end, ttl) in enumerate(ends):
         if end > below or (position == 0 and end):
-            kept.append(Kept(math.floor(end / factor), TTL_SECONDS[ttl]))
+            kept.append(Keep(math.floor(end / factor), TTL_SECONDS[ttl]))
         below = end
     return Planned(request, gap_s, tokens, billed, readable, tuple(kept), expected, salt)
 

@@ -10,7 +10,6 @@ from simulator.replay.checkpoint import Checkpoint, Finished
 from simulator.replay.plan import Plan, Planned, Prompts
 from simulator.replay.prefill_cost import PrefillCost
 from simulator.replay.results import Replay, ReplayedRequest, sampled
-from simulator.retention import Keep
 
 Progress = Callable[[ReplayedRequest], None]
 
@@ -96,8 +95,7 @@ def _resumed(plan: Plan, engine: Engine, prompts: Prompts, checkpoint: Checkpoin
 
 
 def _request(planned: Planned, prompts: Prompts) -> EngineRequest:
-    kept = None if planned.kept is None else tuple(Keep(each.tokens, each.ttl_s) for each in planned.kept)
-    return EngineRequest(prompts.tokens(planned), planned.salt, planned.readable, kept)
+    return EngineRequest(prompts.tokens(planned), planned.salt, planned.readable, planned.kept)
 
 
 def _serve(plan: Plan, planned: Planned, engine: Engine, prompts: Prompts, verify: bool, measure: bool) -> Finished:

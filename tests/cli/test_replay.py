@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -237,3 +238,29 @@ def test_sweep_counts_and_tensors(ccache, trace) -> None:
     assert rates[("none", None)] == rates[("5m", 1024)] == 0 < rates[("5m", None)]
     assert [cell["reused_tokens"] > 0 for cell in found["tensors"]] == [False, True, False, False]
     assert ccache("sweep", trace, *options, "--tensors", "--window", "600")[0] == 0
+
+
+def test_without_torch_the_accounting_works_and_the_rest_says_what_is_missing(trace, tmp_path) -> None:
+    program = f"""
+import importlib.util, sys
+hidden = {{"torch", "transformers", "numpy", "numba"}}
+class Hide:
+    def find_spec(self, name, *rest):
+        if name.partition(".")[0] in hidden:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Hide())
+real = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name in hidden else real(name, *rest)
+from analyzer.cli import main
+for arguments in (["sweep", {trace!r}, "--json"], ["replay", {trace!r}], ["break"], ["subagents", "--no-logs"]):
+    sys.argv = ["ccache", "simulate", *arguments]
+    try:
+        main()
+    except SystemExit as end:
+        print(end.code, file=sys.stderr)
+"""
+    environment = {"PYTHONPATH": str(Path(__file__).parents[2]), "HOME": str(tmp_path), "PATH": ""}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert len(json.loads(done.stdout)["cells"]) == 25
+    assert "Traceback" not in done.stderr
+    assert [line for line in done.stderr.splitlines() if line.isdigit()] == ["0", "7", "7", "7"]

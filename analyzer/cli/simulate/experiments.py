@@ -48,6 +48,9 @@ def break_(
 ) -> None:
     """Change one thing in a cached prompt: what is reused, computed and paid, by where the change is."""
     from analyzer.errors import UsageError
+    from simulator.runtime import require_torch
+
+    require_torch()
     from simulator.cli import experiment_views, rendering, replaying
     from simulator.cli.growth_chart import check_target
     from simulator.experiments.breaking import BREAK_KINDS, break_positions, break_prompts
@@ -83,6 +86,9 @@ def subagents(
     json: options.JsonOption = False,
 ) -> None:
     """A parent and its subagents on real tensors, four ways, beside what your own logs show."""
+    from simulator.runtime import require_torch
+
+    require_torch()
     from simulator.cli import experiment_views, rendering, replaying
     from simulator.experiments.spawning import SPAWN_KINDS, Family, spawn
 
