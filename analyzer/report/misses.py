@@ -293,6 +293,9 @@ def _dearest(screen: Screen, report: MissReport, top: int) -> None:
     table = screen.table()
     table.add_column("when (UTC)", no_wrap=True, overflow=screen.cut, min_width=11)
     table.add_column("session", no_wrap=True, overflow=screen.cut, min_width=8)
+    wide = screen.width >= 100
+    if wide:
+        table.add_column("line", justify="right", no_wrap=True, overflow=screen.cut, min_width=4)
     table.add_column("lost", justify="right", no_wrap=True, overflow=screen.cut, min_width=6)
     table.add_column("cost", justify="right", no_wrap=True, overflow=screen.cut, min_width=6)
     table.add_column("cause and evidence", ratio=1, overflow="fold")
@@ -302,6 +305,7 @@ def _dearest(screen: Screen, report: MissReport, top: int) -> None:
         table.add_row(
             Text(f"{miss.timestamp:%m-%d %H:%M}"),
             screen.name(miss.session_id[:8]),
+            *([Text(miss.location.rpartition(":")[2])] if wide else []),
             Text(format_tokens(miss.lost_tokens)),
             Text(format_usd(miss.rewrite_cost_usd)),
             Text.assemble((miss.cause, "bold"), (bug, "yellow"), " ", screen.name(why, "dim")),
