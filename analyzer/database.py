@@ -46,6 +46,7 @@ CREATE TABLE IF NOT EXISTS sightings (
 CREATE TABLE IF NOT EXISTS events (
     file_id BIGINT, ordinal BIGINT, chain VARCHAR, "at" TIMESTAMP, kind VARCHAR, detail VARCHAR, uuid VARCHAR);
 CREATE TABLE IF NOT EXISTS agents (file_id BIGINT, agent_id VARCHAR, source TINYINT, agent_type VARCHAR);
+CREATE TABLE IF NOT EXISTS file_state (file_id BIGINT, state VARCHAR);
 """
 
 _SESSION_TABLES = """

@@ -32,7 +32,7 @@ joined AS (
         CASE
             WHEN o.team IS NOT NULL THEN 'teammate'
             WHEN o.agent_id IS NOT NULL THEN coalesce(agent_types.agent_type, 'unknown')
-            WHEN o.is_sidechain THEN 'unknown'
+            WHEN o.is_sidechain THEN coalesce(agent_types.agent_type, 'unknown')
             ELSE 'main'
         END AS agent_type,
         -- for chains, the context is what the last message entry saw
@@ -40,7 +40,8 @@ joined AS (
     FROM merged m
     JOIN request_keys o ON o.request_key = m.request_key AND o.file_id = m.owner.file_id
         AND o.ordinal = m.owner.ordinal AND o."rank" = m.owner."rank"
-    LEFT JOIN agent_types ON o.agent_id = agent_types.agent_id
+    -- an inline sidechain has no agent id; its root stands for one
+    LEFT JOIN agent_types ON agent_types.agent_id = coalesce(o.agent_id, split_part(o.chain, '#', 1))
     LEFT JOIN main_files ON o.session_id = main_files.stem
 )
 SELECT joined.* EXCLUDE (context),
