@@ -1,0 +1,33 @@
+"""`ccache export`: the requests in scope as a trace that `ccache simulate` and other engines replay."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from analyzer.cli import options
+
+TraceFormat = Literal["ccache", "mooncake"]
+
+
+@options.reports
+def export(
+    asked: options.Asked,
+    trace: Annotated[Path, typer.Option("--trace", help="File to write; .gz compresses it.")],
+    trace_format: Annotated[
+        TraceFormat, typer.Option("--trace-format", help="ccache (lossless) or mooncake (for other engines).")
+    ] = "ccache",
+    session: Annotated[str | None, typer.Option("--session", help="Only this session (id or its beginning).")] = None,
+    block_tokens: Annotated[int, typer.Option("--block-tokens", min=1, help="Tokens per Mooncake block.")] = 512,
+) -> None:
+    """Write the requests in scope as a trace: lengths, times and shared prefixes; no names and no text."""
+    from analyzer.errors import NoLogsError
+    from analyzer.trace_export import export_trace
+    from simulator.trace_files import write_trace
+
+    with options.opened(asked) as (connection, scope, _):
+        requests = export_trace(connection, scope, session)
+    if not requests:
+        raise NoLogsError("no request in scope to export", "widen --since, --until, --project or --model")
+    write_trace(trace, requests, trace_format, block_tokens=block_tokens)
+    options.note(f"wrote {len(requests):,} requests to {trace}")

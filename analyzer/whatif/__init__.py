@@ -1,0 +1,1 @@
+"""What would it have cost otherwise, and can the log be predicted?"""
