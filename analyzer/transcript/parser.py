@@ -9,7 +9,7 @@ import msgspec
 
 from analyzer.transcript import usage
 from analyzer.transcript.events import attachment_event
-from analyzer.transcript.records import LONGEST_TEXT, Block, Message, Record, any_object, convert, text
+from analyzer.transcript.records import LONGEST_TEXT, Block, Message, Record, Usage, any_object, clip, convert, text
 from analyzer.transcript.rows import Agent, Event, Sighting
 
 EARLIEST = datetime(2023, 1, 1)
@@ -64,6 +64,8 @@ class ParsedFile:
         self.events: list[Event] = []
         self.agents: dict[Agent, None] = {}
         self.changing: Key | None = None
+        self._merged: Key | None = None
+        self._merged_usage: Usage | None = None
         self._undated: list[Sighting] = []
 
     def resume(self, sightings: list[Sighting], agents: list[Agent]) -> None:
@@ -232,7 +234,7 @@ class ParsedFile:
             if rank < 2:
                 self._event(record, at, "synthetic", None, chain)
             return
-        identity, uuid = text(message.id), record.uuid
+        identity, uuid = clip(message.id), record.uuid
         session = record.sessionId or self.stem
         key = self._key(rank, identity, record.requestId, session, uuid, state.lines)
         parent_request = None
@@ -252,7 +254,14 @@ class ParsedFile:
                 row.first_line_at, row.date_estimated = at, False
             if row.last_line_at is None or at > row.last_line_at:
                 row.last_line_at = at
-        usage.merge(row, message)
+        # most lines of a split response repeat its usage
+        if key == self._merged and message.usage == self._merged_usage:
+            row.lines += 1
+            row.stop_reason = clip(message.stop_reason) or row.stop_reason
+            usage.diagnose(row, message)
+        else:
+            usage.merge(row, message)
+            self._merged, self._merged_usage = key, message.usage
         for tool in tools:
             if tool not in row.tools:
                 row.tools = [*row.tools, tool]
@@ -297,24 +306,24 @@ class ParsedFile:
             rank=rank,
             ordinal=self.state.lines,
             message_id=identity,
-            request_id=text(record.requestId),
-            session_id=text(session) or self.stem,
-            uuid=text(record.uuid),
+            request_id=clip(record.requestId),
+            session_id=clip(session) or self.stem,
+            uuid=clip(record.uuid),
             chain=f"{chain}#{self.state.segment.get(chain, 0)}",
             parent_message_id=None,
             agent_id=chain.removeprefix("agent:") if chain.startswith("agent:") else None,
-            team=text(record.teamName),
+            team=clip(record.teamName),
             model=model[:LONGEST_TEXT],
             first_line_at=at or self.state.last_timestamp,
             last_line_at=at,
             started_at=asked_at,
             after_prompt=after_prompt,
             date_estimated=at is None,
-            version=text(record.version),
-            cwd=text(record.cwd),
-            branch=text(record.gitBranch),
-            entrypoint=text(record.entrypoint),
-            effort=text(record.effort),
+            version=clip(record.version),
+            cwd=clip(record.cwd),
+            branch=clip(record.gitBranch),
+            entrypoint=clip(record.entrypoint),
+            effort=clip(record.effort),
             is_sidechain=record.isSidechain is True,
         )
         if row.first_line_at is None:
@@ -342,7 +351,7 @@ class ParsedFile:
     def _event(self, record: Record, at: datetime | None, kind: str, detail: str | None, chain: str) -> None:
         state = self.state
         name = f"{chain}#{state.segment.get(chain, 0)}"
-        self.events.append(Event(self.file_id, state.lines, name, at, kind, detail, text(record.uuid)))
+        self.events.append(Event(self.file_id, state.lines, name, at, kind, detail, clip(record.uuid)))
 
     def _agent(self, agent: str, source: int, agent_type: str) -> None:
         self.agents[Agent(self.file_id, agent[:LONGEST_TEXT], source, agent_type[:LONGEST_TEXT])] = None

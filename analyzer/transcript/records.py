@@ -252,6 +252,11 @@ def text(value: Any) -> str | None:
     return value[:LONGEST_TEXT].encode("utf-8", "replace").decode()
 
 
+def clip(value: str | None) -> str | None:
+    """A decoded string, not longer than is kept; None for an empty one."""
+    return value[:LONGEST_TEXT] if value else None
+
+
 def raw(value: Any) -> msgspec.Raw:
     if value is None:
         return msgspec.Raw(b"")

@@ -1,6 +1,6 @@
 """Merge one line's usage into its sighting: every token field is the maximum over the request's lines."""
 
-from analyzer.transcript.records import LONGEST_TEXT, Message, Pass, Split, text
+from analyzer.transcript.records import LONGEST_TEXT, Message, Pass, Split, clip
 from analyzer.transcript.rows import Iteration, Sighting
 
 _NO_SPLIT = Split()
@@ -27,13 +27,11 @@ def merge(row: Sighting, message: Message) -> None:
         row.creation_1h = hour
     if usage.server_tool_use and (value := usage.server_tool_use.web_search_requests) and value > row.web_searches:
         row.web_searches = value
-    row.speed = text(usage.speed) or row.speed
-    row.service_tier = text(usage.service_tier) or row.service_tier
-    row.inference_geo = text(usage.inference_geo) or row.inference_geo
-    row.stop_reason = text(message.stop_reason) or row.stop_reason
-    if message.diagnostics is not None and row.diagnostics in (None, "none"):
-        reason = message.diagnostics.cache_miss_reason
-        row.diagnostics = (reason and text(reason.type)) or "none"
+    row.speed = clip(usage.speed) or row.speed
+    row.service_tier = clip(usage.service_tier) or row.service_tier
+    row.inference_geo = clip(usage.inference_geo) or row.inference_geo
+    row.stop_reason = clip(message.stop_reason) or row.stop_reason
+    diagnose(row, message)
     output = usage.output_tokens or 0
     if output > row.output:
         row.output = output
@@ -43,11 +41,18 @@ def merge(row: Sighting, message: Message) -> None:
         row.iterations = [_iteration(entry, row.model) for entry in entries] if len(entries) > 1 else None
 
 
+def diagnose(row: Sighting, message: Message) -> None:
+    """The API's own diagnosis: the first that is not null; "none" where it said that nothing was missed."""
+    if message.diagnostics is not None and row.diagnostics in (None, "none"):
+        reason = message.diagnostics.cache_miss_reason
+        row.diagnostics = (reason and clip(reason.type)) or "none"
+
+
 def _iteration(entry: Pass, model: str) -> Iteration:
     split = entry.cache_creation or _NO_SPLIT
     five, hour = split.ephemeral_5m_input_tokens or 0, split.ephemeral_1h_input_tokens or 0
     return Iteration(
-        kind=text(entry.type) or "message",
+        kind=clip(entry.type) or "message",
         model=(entry.model or model)[:LONGEST_TEXT],
         input_tokens=entry.input_tokens or 0,
         cache_read_tokens=entry.cache_read_input_tokens or 0,
