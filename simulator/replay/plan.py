@@ -82,7 +82,7 @@ def make_plan(
             f"window of {window}",
             f"give a scale of at least {math.ceil(longest / window)}, or none to have it chosen",
         )
-    if policy not in ("none", "auto") and not any(s.breakpoint for request in trace for s in request.segments):
+    if _lacks_breakpoints(trace, policy):
         trace = mark_prompt_ends(trace)
     order = sorted(range(len(trace)), key=lambda i: trace[i].started_at_s)
     reordered = sum(1 for before, after in itertools.pairwise(trace) if after.started_at_s < before.started_at_s)
@@ -118,6 +118,13 @@ def mark_prompt_ends(trace: Trace) -> list[Request]:
             segments[position] = replace(segments[position], breakpoint="5m")
         marked.append(replace(request, segments=tuple(segments)))
     return marked
+
+
+def _lacks_breakpoints(trace: Trace, policy: PolicyName) -> bool:
+    """True for a trace of another system; a logged session without breakpoints keeps the policy `logged` as it was."""
+    if policy in ("none", "auto") or any(s.breakpoint for request in trace for s in request.segments):
+        return False
+    return policy != "logged" or all(request.logged is None for request in trace)
 
 
 def prompt_tokens(request: Request) -> int:

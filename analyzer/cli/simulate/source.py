@@ -20,5 +20,16 @@ def read_requests(source: str, asked: options.Asked) -> list[Request]:
 
 def _session(source: str, asked: options.Asked) -> list[Request]:
     from analyzer.errors import NoLogsError
+    from analyzer.trace_export import export_trace
 
-    raise NoLogsError(f"no trace file {source}", "name a trace file or folder")
+    with options.opened(asked) as (connection, scope, _):
+        requests = export_trace(connection, scope, None if source == "latest" else source)
+        if not requests:
+            raise NoLogsError(
+                f"no trace file {source}, and no session in the logs", "name a trace file, or the folder of your logs"
+            )
+        if source != "latest":
+            return requests
+        latest = max(requests, key=lambda request: request.started_at_s).id
+        sessions = dict(connection.execute("SELECT request_key, session_id FROM shown").fetchall())
+        return export_trace(connection, scope, sessions[latest])
