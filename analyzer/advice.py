@@ -183,6 +183,7 @@ def _ttl(options: Sequence[TtlOption], by_key: Mapping[str, Rebuild]) -> list[Fi
             assumption = f"{REREAD}; the 1-hour rate for everything else written there for 5 minutes is taken off"
         else:
             title = f"Write {who} for five minutes {where}"
+            misses = []
             evidence = [f"{sum(one.requests for one in chosen):,} requests there; too few pauses need the dearer hour"]
             assumption = (
                 "all written for an hour would have cost the 5-minute rate; what requests after longer pauses would"

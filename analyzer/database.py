@@ -1,8 +1,9 @@
 """The DuckDB file: connect, schema, views. The only module that opens a connection."""
 
 import time
-from importlib.resources import files
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import duckdb
 
@@ -10,9 +11,11 @@ from analyzer.errors import DatabaseError
 
 SCHEMA_VERSION = 1
 LOCK_WAIT_S = 30.0
+_SQL = Path(__file__).parent / "sql"
 VIEWS = (
     "request_keys",
     "requests",
+    "zero_requests",
     "usage_rows",
     "priced_rows",
     "chains",
@@ -47,6 +50,8 @@ CREATE TABLE IF NOT EXISTS events (
     file_id BIGINT, ordinal BIGINT, chain VARCHAR, "at" TIMESTAMP, kind VARCHAR, detail VARCHAR, uuid VARCHAR);
 CREATE TABLE IF NOT EXISTS agents (file_id BIGINT, agent_id VARCHAR, source TINYINT, agent_type VARCHAR);
 CREATE TABLE IF NOT EXISTS file_state (file_id BIGINT, state VARCHAR);
+CREATE TABLE IF NOT EXISTS stale_files (file_id BIGINT);
+CREATE TABLE IF NOT EXISTS kept_signature (signature VARCHAR);
 """
 
 _SESSION_TABLES = """
@@ -76,9 +81,6 @@ def connect(path: str) -> duckdb.DuckDBPyConnection:
         connection.execute(
             "SET VARIABLE scope_all = true; SET VARIABLE scope_files = []::BIGINT[]; SET VARIABLE timezone = 'UTC'"
         )
-        for name in VIEWS:
-            text = (files("analyzer") / "sql" / f"{name}.sql").read_text("utf-8")
-            connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS\n{text}")
     except duckdb.Error as error:
         connection.close()
         raise DatabaseError(f"{path} cannot be used: {_first_line(error)}", "name another file with --db") from error
@@ -88,20 +90,47 @@ def connect(path: str) -> duckdb.DuckDBPyConnection:
     return connection
 
 
+def view_text(name: str) -> str:
+    """The SELECT behind a view; its first line states the grain."""
+    return (_SQL / f"{name}.sql").read_text("utf-8")
+
+
 def view_grains() -> list[tuple[str, str]]:
     """Each view's name and the grain that its first line states."""
-    texts = ((name, (files("analyzer") / "sql" / f"{name}.sql").read_text("utf-8")) for name in VIEWS)
-    return [(name, text.partition("\n")[0].removeprefix("-- grain: ")) for name, text in texts]
+    return [(name, view_text(name).partition("\n")[0].removeprefix("-- grain: ")) for name in VIEWS]
 
 
-def materialize(connection: duckdb.DuckDBPyConnection, names: tuple[str, ...]) -> None:
-    """Turn views into session tables of the same name, so that a report computes each only once."""
-    views = {row[0] for row in connection.execute("SELECT view_name FROM duckdb_views() WHERE temporary").fetchall()}
+def create_views(connection: duckdb.DuckDBPyConnection) -> None:
+    """Create the views that are not there yet. Late, because DuckDB binds a view upon views again and again."""
+    there = {name for name, _ in _session_relations(connection)}
+    for name in VIEWS:
+        if name not in there:
+            connection.execute(f"CREATE TEMP VIEW {name} AS\n{view_text(name)}")
+
+
+def materialize(connection: duckdb.DuckDBPyConnection, names: Sequence[str]) -> None:
+    """Make session tables of views, so that a report computes each only once."""
     for name in names:
-        text = (files("analyzer") / "sql" / f"{name}.sql").read_text("utf-8")
-        if name in views:
-            connection.execute(f"DROP VIEW temp.main.{name}")
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS\n{text}")
+        replace(connection, "TABLE", name, view_text(name))
+
+
+def replace(connection: duckdb.DuckDBPyConnection, kind: Literal["TABLE", "VIEW"], name: str, select: str) -> None:
+    """Create a session table or view, whichever of the two stood there before."""
+    drop(connection, name)
+    connection.execute(f"CREATE TEMP {kind} {name} AS\n{select}")
+
+
+def drop(connection: duckdb.DuckDBPyConnection, name: str) -> None:
+    for other, kind in _session_relations(connection):
+        if other == name:
+            connection.execute(f"DROP {kind} temp.main.{name}")
+
+
+def _session_relations(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, str]]:
+    return connection.execute(
+        """SELECT view_name, 'VIEW' FROM duckdb_views() WHERE temporary
+        UNION ALL SELECT table_name, 'TABLE' FROM duckdb_tables() WHERE temporary"""
+    ).fetchall()
 
 
 def _open(path: str) -> duckdb.DuckDBPyConnection:

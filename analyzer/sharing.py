@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import pairwise
+from itertools import groupby
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,15 +152,17 @@ def too_early(spawns: Sequence[Spawn]) -> frozenset[tuple[str, str]]:
         alike.setdefault((spawn.session_id, spawn.agent_type, spawn.model), []).append(spawn)
     early: set[tuple[str, str]] = set()
     for group in alike.values():
-        group.sort(key=lambda spawn: (spawn.started_at, spawn.agent_id))
-        for before, spawn in pairwise(group):
-            if before.started_at == spawn.started_at < spawn.response_began_at:
-                early.add((before.session_id, before.agent_id))
-        answered = group[0].response_began_at
-        for spawn in group[1:]:
-            if spawn.started_at < answered:
-                early.add((spawn.session_id, spawn.agent_id))
-            answered = max(answered, spawn.response_began_at)
+        group.sort(key=lambda spawn: spawn.started_at)
+        answered: datetime | None = None
+        for started_at, same_start in groupby(group, key=lambda spawn: spawn.started_at):
+            at_once = sorted(same_start, key=lambda spawn: spawn.response_began_at)
+            for spawn in at_once:
+                like = at_once[-2] if spawn is at_once[-1] and len(at_once) > 1 else at_once[-1]
+                waiting = like is not spawn and like.response_began_at > started_at
+                if waiting or (answered is not None and answered > started_at):
+                    early.add((spawn.session_id, spawn.agent_id))
+            last = at_once[-1].response_began_at
+            answered = last if answered is None else max(answered, last)
     return frozenset(early)
 
 

@@ -27,6 +27,7 @@ Damaged items go to the desk, not into the return box. Do not try to repair them
 Readers may reserve up to five items. A reserved item waits for seven days behind the desk, sorted by name.
 The reading room has twelve computers. Readers may use one for an hour, longer if nobody waits for a place.
 Printing costs five cents a page in black and twenty in colour. Scanning is free, and so is the wireless network.
+Please keep your voice low near the shelves and the reading room.
 Groups can book the room upstairs for meetings that are open to everyone. Food is allowed there, but not among shelves.
 Story time for children is on Wednesday afternoon. The book club meets on the first Thursday of each month.
 New books are shown by the entrance for two weeks before they may be lent. Suggestions for purchases are welcome.

@@ -130,6 +130,7 @@ def _read(
 
         run_all(jobs, total, take)
         if readings:
+            store.mark_stale(connection, readings, {row[0] for row in known.values()})
             store.load_files(connection, folder, [_row(by_id[reading.file_id], reading) for reading in readings])
     return readings, failed
 
@@ -157,7 +158,7 @@ def _jobs(
 
 def _row(file: TranscriptFile, reading: Reading) -> dict[str, Any]:
     parsed = msgspec.structs.asdict(reading)
-    for name in ("bytes_read", "lines_read", "appended", "kept_lines"):
+    for name in ("bytes_read", "lines_read", "appended", "kept_lines", "only_grew"):
         del parsed[name]
     return {
         **parsed,

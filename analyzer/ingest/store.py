@@ -59,6 +59,13 @@ def load(connection: duckdb.DuckDBPyConnection, table: str, path: str) -> None:
     os.unlink(path)
 
 
+def mark_stale(connection: duckdb.DuckDBPyConnection, readings: Sequence[Reading], known: set[int]) -> None:
+    """Note what must be computed again: what hangs on these files, or everything where a file lost what it held."""
+    if any(reading.file_id in known and not reading.only_grew for reading in readings):
+        connection.execute("DELETE FROM kept_signature")
+    connection.execute("INSERT INTO stale_files SELECT unnest(?::BIGINT[])", [[row.file_id for row in readings]])
+
+
 def load_files(connection: duckdb.DuckDBPyConnection, folder: str, rows: Sequence[dict[str, Any]]) -> None:
     path = os.path.join(folder, "files")
     with open(path, "wb") as stream:

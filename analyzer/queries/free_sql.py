@@ -2,13 +2,14 @@
 
 import duckdb
 
-from analyzer.database import view_grains
+from analyzer.database import create_views, view_grains
 from analyzer.errors import QueryError
 from analyzer.queries.scope import Scope, open_scope
 
 
 def list_views(connection: duckdb.DuckDBPyConnection) -> tuple[list[str], list[tuple[object, ...]]]:
     """Each view with its grain and columns."""
+    create_views(connection)
     rows: list[tuple[object, ...]] = []
     for name, grain in view_grains():
         columns = connection.execute(f"DESCRIBE {name}").fetchall()

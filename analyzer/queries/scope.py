@@ -8,9 +8,10 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import duckdb
 
-from analyzer.database import materialize
+from analyzer.database import create_views, drop, replace
 from analyzer.errors import UsageError
-from analyzer.prices import PriceTable, rates_for
+from analyzer.prices import PriceTable
+from analyzer.queries import kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,63 +32,46 @@ class Scope:
 def select(
     connection: duckdb.DuckDBPyConnection, scope: Scope, prices: PriceTable | None = None
 ) -> tuple[datetime | None, datetime | None]:
-    """Fill `shown` (requests), `rows` (priced) and `shown_rebuilds`; filters apply after all else was computed."""
+    """Make `shown` (requests), `rows` (priced) and `shown_rebuilds`; filters apply after all else was computed."""
     zone = _zone(scope.timezone)
     since, until = _instant(scope.since, zone, False), _instant(scope.until, zone, True)
     open_scope(connection, scope, prices)
     where, values = _filter(scope, since, until)
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE shown AS SELECT * FROM requests WHERE {where}", values)
-    connection.execute(
-        """CREATE OR REPLACE TEMP TABLE rows AS
-        SELECT * FROM priced_rows WHERE request_key IN (SELECT request_key FROM shown)"""
-    )
+    if where == "true":
+        replace(connection, "VIEW", "shown", "SELECT * FROM requests")
+        replace(connection, "VIEW", "rows", "SELECT * FROM priced_rows")
+    else:
+        drop(connection, "shown")
+        connection.execute(f"CREATE TEMP TABLE shown AS SELECT * FROM requests WHERE {where}", values)
+        replace(connection, "TABLE", "rows", "SELECT * FROM priced_rows SEMI JOIN shown USING (request_key)")
     _rewrites(connection)
     return since, until
 
 
 def open_scope(connection: duckdb.DuckDBPyConnection, scope: Scope, prices: PriceTable | None = None) -> None:
-    """Point the views at the files in scope and give every (model, day, band, ...) of them its rates."""
-    connection.execute("SET VARIABLE scope_all = ?", [scope.file_ids is None])
-    connection.execute("SET VARIABLE scope_files = ?::BIGINT[]", [list(scope.file_ids or ())])
+    """Point the views at the files in scope. Where that is all the database holds, at list prices, only what
+    depends on changed files is computed; the rest was kept.
+    """
     connection.execute("SET VARIABLE timezone = ?", [scope.timezone])
-    materialize(connection, ("request_keys", "requests", "usage_rows"))
-    prompt = "input_tokens + cache_read_tokens + cache_creation_5m_tokens + cache_creation_1h_tokens"
-    wanted = connection.execute(
-        f"""SELECT DISTINCT model, date_trunc('hour', first_line_at)::TIMESTAMP, CASE WHEN {prompt} <= 100000 THEN 0
-            WHEN {prompt} <= 200000 THEN 1 ELSE 2 END, speed, inference_geo, service_tier FROM usage_rows"""
-    ).fetchall()
-    columns: list[list[Any]] = [[] for _ in range(13)]
-    for model, hour, band, speed, geo, tier in wanted:
-        rates = rates_for(
-            model,
-            hour.replace(tzinfo=UTC),
-            prompt_tokens=(1, 100_001, 200_001)[band],
-            speed=speed,
-            inference_geo=geo,
-            service_tier=tier,
-            overrides=prices,
-        )
-        classes: list[str | None] = [None] * 6
-        if rates is not None:
-            per_mtok = (rates.input, rates.cache_read, rates.cache_creation_5m, rates.cache_creation_1h, rates.output)
-            classes = [*(f"{rate / 1_000_000:f}" for rate in per_mtok), f"{rates.web_search_usd:f}"]
-        row = (model, hour, band, speed, geo, tier, rates is not None, *classes)
-        for column, value in zip(columns, row, strict=True):
-            column.append(value)
-    connection.execute("DELETE FROM rates")
-    types = ("VARCHAR", "TIMESTAMP", "TINYINT", "VARCHAR", "VARCHAR", "VARCHAR", "BOOLEAN", *["VARCHAR"] * 6)
-    values = ", ".join(f"unnest(?::{name}[])" for name in types)
-    connection.execute(f"INSERT INTO rates SELECT {values}", columns)
-    materialize(connection, ("priced_rows", "chains", "request_gaps", "rebuilds"))
+    held = connection.execute("SELECT count(*) FROM files").fetchone()
+    whole = scope.file_ids is None or (held is not None and len(set(scope.file_ids)) == held[0])
+    if whole and prices is None:
+        kept.refresh(connection)
+    else:
+        kept.point_at(connection, None if whole else scope.file_ids)
+        kept.compute(connection, prices)
+    create_views(connection)
 
 
 def _rewrites(connection: duckdb.DuckDBPyConnection) -> None:
-    connection.execute(
-        """CREATE OR REPLACE TEMP TABLE shown_rebuilds AS
-        SELECT b.request_key, b.expected, b.rewritten_tokens,
+    replace(
+        connection,
+        "TABLE",
+        "shown_rebuilds",
+        """SELECT b.request_key, b.expected, b.rewritten_tokens,
             (b.rewritten_tokens::DECIMAL(15,0) * (CASE WHEN b.creation_1h_tokens > 0 THEN r.creation_1h_rate
                 ELSE r.creation_5m_rate END - r.cache_read_rate))::DECIMAL(38,15) AS rewrite_usd
-        FROM rebuilds b JOIN rows r USING (request_key) WHERE r.counts_request"""
+        FROM rebuilds b JOIN rows r USING (request_key) WHERE r.counts_request""",
     )
 
 

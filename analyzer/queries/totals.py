@@ -162,10 +162,7 @@ def _quality(connection: duckdb.DuckDBPyConnection) -> Quality:
         coalesce(sum(invalid_fields), 0)::BIGINT, coalesce(sum(titles), 0)::BIGINT
         FROM files WHERE file_id IN ({scoped})"""
     ).fetchone()
-    zero = connection.execute(
-        """SELECT count(DISTINCT request_key) FROM request_keys
-        WHERE request_key NOT IN (SELECT request_key FROM requests)"""
-    ).fetchone()
+    zero = connection.execute("SELECT count(*) FROM zero_requests").fetchone()
     requests = connection.execute(
         """SELECT count(*) FILTER (files > 1), coalesce(sum(lines) - count(*), 0)::BIGINT, count(*) FILTER ("rank" = 2),
         count(*) FILTER (stop_reason IS NULL), count(*) FILTER (date_estimated),

@@ -1,17 +1,34 @@
 -- grain: one row per request (API call) in scope; fields are maxima over its lines, the rest is its owner's
 WITH merged AS (
-    SELECT request_key,
-        min(struct_pack(a := "rank", b := first_line_at, c := coalesce(first_timestamp, first_line_at), d := relative_path,
-            file_id := file_id, ordinal := ordinal, "rank" := "rank")) AS owner,
-        count(DISTINCT file_id) AS files, sum(lines)::BIGINT AS lines,
+    SELECT request_key, count(*) AS sightings, count(DISTINCT file_id) AS files, sum(lines)::BIGINT AS lines,
         max(input) AS input, max(cache_read) AS cache_read, max(output) AS output_tokens,
         max(creation_1h) AS creation_1h,
         max(creation_5m) + greatest(0, max(creation_flat) - max(creation_5m) - max(creation_1h)) AS creation_5m,
         max(web_searches) AS web_searches, max(stop_reason) AS stop_reason, bool_or(has_split) AS has_split,
-        arg_max(iterations, iterations_output) FILTER (iterations IS NOT NULL) AS iterations,
         max(speed) AS speed, max(service_tier) AS service_tier, max(inference_geo) AS inference_geo,
         max(diagnostics) AS diagnostics
     FROM request_keys GROUP BY request_key
+),
+-- one order of the sightings decides all that differs between them
+ranked AS (
+    SELECT k.request_key, k.file_id, k.ordinal, k."rank",
+        row_number() OVER (PARTITION BY k.request_key ORDER BY k."rank", k.first_line_at,
+            coalesce(k.first_timestamp, k.first_line_at), k.relative_path, k.path, k.ordinal) AS place
+    FROM request_keys k JOIN merged USING (request_key) WHERE merged.sightings > 1
+),
+owners AS (
+    SELECT k.* FROM request_keys k JOIN merged USING (request_key) WHERE merged.sightings = 1
+    UNION ALL BY NAME
+    SELECT k.* FROM request_keys k
+    JOIN ranked r ON r.place = 1 AND r.request_key = k.request_key AND r.file_id = k.file_id AND r.ordinal = k.ordinal
+        AND r."rank" = k."rank"
+),
+passes AS (
+    SELECT k.request_key, k.iterations FROM request_keys k
+    LEFT JOIN ranked r ON r.request_key = k.request_key AND r.file_id = k.file_id AND r.ordinal = k.ordinal
+        AND r."rank" = k."rank"
+    WHERE k.iterations IS NOT NULL
+    QUALIFY row_number() OVER (PARTITION BY k.request_key ORDER BY k.iterations_output DESC, r.place) = 1
 ),
 scoped_files AS (
     SELECT * FROM files
@@ -26,7 +43,7 @@ main_files AS (
     FROM scoped_files WHERE NOT is_agent_file AND first_cwd IS NOT NULL GROUP BY stem
 ),
 joined AS (
-    SELECT m.*, o.file_id, o.ordinal, o."rank", o.chain, o.message_id, o.session_id, o.agent_id, o.model, o.uuid,
+    SELECT m.* EXCLUDE (sightings), passes.iterations, o.file_id, o.ordinal, o."rank", o.chain, o.message_id, o.session_id, o.agent_id, o.model, o.uuid,
         o.first_line_at, o.last_line_at, o.started_at, o.date_estimated, o.version, o.cwd, o.branch, o.effort, o.tools,
         coalesce(main_files.cwd, o.first_cwd, o.cwd, '(unknown)') AS project,
         CASE
@@ -36,10 +53,10 @@ joined AS (
             ELSE 'main'
         END AS agent_type,
         -- for chains, the context is what the last message entry saw
-        list_filter(m.iterations, lambda e: e.kind IN ('message', 'fallback_message'))[-1] AS context
+        list_filter(passes.iterations, lambda e: e.kind IN ('message', 'fallback_message'))[-1] AS context
     FROM merged m
-    JOIN request_keys o ON o.request_key = m.request_key AND o.file_id = m.owner.file_id
-        AND o.ordinal = m.owner.ordinal AND o."rank" = m.owner."rank"
+    JOIN owners o USING (request_key)
+    LEFT JOIN passes USING (request_key)
     -- an inline sidechain has no agent id; its root stands for one
     LEFT JOIN agent_types ON agent_types.agent_id = coalesce(o.agent_id, split_part(o.chain, '#', 1))
     LEFT JOIN main_files ON o.session_id = main_files.stem

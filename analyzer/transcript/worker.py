@@ -50,6 +50,8 @@ class Reading(msgspec.Struct):
     lines_read: int
     appended: bool
     kept_lines: int
+    only_grew: bool
+    """Whether nothing of an earlier reading was taken back."""
 
 
 class Answer(msgspec.Struct):
@@ -88,7 +90,9 @@ def run(job: Job) -> Answer:
             agents += encoder.encode_lines(list(parsed.agents))
             if continuation is not None:
                 kept += encoder.encode(_Kept(task.file_id, encoder.encode(continuation).decode())) + b"\n"
-            before = task.earlier[0].parser.lines if appended and task.earlier else 0
+            earlier = task.earlier if appended else None
+            before = earlier[0].parser.lines if earlier else 0
+            only_grew = earlier is not None and all(row.ordinal <= before for row in earlier[1])
             answer.readings.append(
                 Reading(
                     file_id=task.file_id,
@@ -106,6 +110,7 @@ def run(job: Job) -> Answer:
                     lines_read=state.lines - before,
                     appended=appended,
                     kept_lines=before,
+                    only_grew=only_grew,
                 )
             )
     for name, rows in (("events", events), ("agents", agents), ("file_state", kept)):

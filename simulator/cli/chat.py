@@ -86,7 +86,9 @@ def _lines(interactive: bool) -> "Iterator[str]":
 
 
 def _ask() -> str:
-    """The prompt goes to stderr: stdout is the answers."""
+    """Where stdout is no terminal it is for answers only, and the prompt goes to stderr."""
+    if sys.stdout.isatty():
+        return input("you> ")
     print("you> ", end="", file=sys.stderr, flush=True)
     return input()
 

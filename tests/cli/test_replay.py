@@ -264,3 +264,16 @@ for arguments in (["sweep", {trace!r}, "--json"], ["replay", {trace!r}], ["break
     assert len(json.loads(done.stdout)["cells"]) == 25
     assert "Traceback" not in done.stderr
     assert [line for line in done.stderr.splitlines() if line.isdigit()] == ["0", "7", "7", "7"]
+
+
+def test_a_session_of_the_logs_by_id_and_latest(ccache) -> None:
+    logs = str(Path(__file__).parents[2] / "fixtures" / "sessions" / "forked_agent")
+    code, out, err = ccache("replay", "latest", logs, "--db", ":memory:", "--window", "400", "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert all(row["message_id"].startswith("msg_") and row["logged"] for row in found["requests"])
+    assert found["totals"]["logged_read_tokens"] == sum(
+        row["logged"]["cache_read_tokens"] for row in found["requests"]
+    )
+    assert_error(ccache("replay", "no-such-session", logs, "--db", ":memory:"), 2, "no-such-session")
+    assert_error(ccache("replay", "latest", "missing", "--db", ":memory:"), 3, "missing")

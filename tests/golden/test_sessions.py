@@ -64,7 +64,7 @@ def test_the_cases_are_there() -> None:
 
 def test_every_cause_and_every_verdict_has_its_case() -> None:
     rebuilds = {row["cause"] for folder in CASES for row in expected_of(folder).get("rebuild", ())}
-    assert rebuilds >= {*ADVICE, "compaction", "microcompaction", "cleared"}
+    assert rebuilds >= {*ADVICE, "compaction", "microcompaction", "tool_clearing", "cleared"}
     assert {row["verdict"] for folder in CASES for row in expected_of(folder).get("spawn", ())} == VERDICTS
 
 

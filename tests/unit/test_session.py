@@ -126,7 +126,7 @@ def test_five_thousand_requests_are_folded(samples: duckdb.DuckDBPyConnection) -
     assert len(lines) < 60
     assert "Requests, 10 of 5,000" in text
     assert "ttl_expired_1h" in text
-    assert len(drawn(report, everything=True).splitlines()) > 5_000
+    assert len(drawn(replace(report, requests=report.requests[:600]), everything=True).splitlines()) > 600
 
 
 def test_folds_hold_all_the_money(samples: duckdb.DuckDBPyConnection) -> None:
