@@ -68,25 +68,42 @@ def find_transcripts(paths: Iterable[str]) -> tuple[list[TranscriptFile], list[s
 
 
 def _walk(root: str, found: dict[str, TranscriptFile], unreadable: list[str]) -> None:
+    """Every transcript below `root`, links followed, each real folder once."""
     seen: set[str] = set()
-
-    def on_error(error: OSError) -> None:
-        unreadable.append(f"{error.filename}: {error.strerror}")
-
-    for folder, folders, names in os.walk(root, followlinks=True, onerror=on_error):
+    waiting = [root]
+    while waiting:
+        folder = waiting.pop()
         real = os.path.realpath(folder)
         if real in seen:
-            folders.clear()
             continue
         seen.add(real)
-        folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS)
-        for name in names:
-            if name.endswith(".jsonl") and name not in SKIPPED_NAMES:
-                _add(os.path.join(folder, name), found, unreadable)
+        try:
+            with os.scandir(real) as entries:
+                below = sorted(entries, key=lambda entry: entry.name, reverse=True)
+        except OSError as error:
+            unreadable.append(f"{folder}: {error.strerror}")
+            continue
+        for entry in below:
+            if _is_folder(entry):
+                if entry.name not in SKIPPED_FOLDERS:
+                    waiting.append(os.path.join(folder, entry.name))
+            elif entry.name.endswith(".jsonl") and entry.name not in SKIPPED_NAMES:
+                path = os.path.join(folder, entry.name)
+                _add_real(os.path.realpath(path) if entry.is_symlink() else entry.path, path, found, unreadable)
+
+
+def _is_folder(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def _add(path: str, found: dict[str, TranscriptFile], unreadable: list[str]) -> None:
-    real = os.path.realpath(path)
+    _add_real(os.path.realpath(path), path, found, unreadable)
+
+
+def _add_real(real: str, path: str, found: dict[str, TranscriptFile], unreadable: list[str]) -> None:
     if real in found or os.path.basename(real) in SKIPPED_NAMES:
         return
     try:
@@ -115,6 +132,6 @@ def _add(path: str, found: dict[str, TranscriptFile], unreadable: list[str]) -> 
 
 def _relative(real: str) -> str:
     """The path below `projects`; elsewhere the whole path, so that it never depends on how the file was named."""
-    parts = Path(real).parts
+    parts = real.split(os.sep)
     last = len(parts) - 1 - parts[::-1].index("projects") if "projects" in parts else 0
     return "/".join(parts[last + 1 :])

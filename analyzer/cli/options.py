@@ -205,6 +205,6 @@ def note(text: str) -> None:
 
 
 def print_json(value: object) -> None:
-    from json import dumps
+    import msgspec
 
-    print(dumps(value, indent=2, ensure_ascii=False))
+    print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())

@@ -116,7 +116,8 @@ def _long_chains(connection: duckdb.DuckDBPyConnection) -> list[LongChain]:
                 (w.output_usd / nullif(w.output_tokens, 0))::DECIMAL(20,15)
             FROM shown s JOIN rows w USING (request_key) LEFT JOIN rebuilds b USING (request_key)
             WHERE w.counts_request AND w.priced AND starts_with(s.chain, 'main')
-            QUALIFY max(prompt_tokens) OVER (PARTITION BY s.file_id, s.chain) > ?
+            -- nothing changes before the first request above the limit
+            QUALIFY max(prompt_tokens) OVER (PARTITION BY s.file_id, s.chain ORDER BY s.ordinal) > ?
         )
         SELECT f.path, steps.* FROM steps JOIN files f USING (file_id) ORDER BY file_id, chain, ordinal""",
         [LONG_TOKENS],

@@ -15,6 +15,8 @@ _MARKDOWN_SPECIAL = set("\\`*_[]<>|~&#$")
 
 def clean_text(text: str) -> str:
     """One line with no escape sequences, control, bidirectional or surrogate characters: safe in any table."""
+    if text.isprintable() and "  " not in text and text == text.strip():
+        return text
     spaced = "".join(" " if character in _BREAKS else character for character in _ESCAPE_SEQUENCE.sub("", text))
     kept = "".join(character for character in spaced if unicodedata.category(character) not in _DROPPED)
     return " ".join(kept.split())
