@@ -123,12 +123,12 @@ def _read(
             replaced = [reading for reading in answer.readings if by_id[reading.file_id].path in known]
             if replaced:
                 store.remove_old_rows(connection, replaced)
-            for table in store.TABLES:
-                store.load(connection, table, f"{job.stem}.{table}")
             if progress:
                 progress(sum(reading.bytes_read for reading in readings), len(readings))
 
         run_all(jobs, total, take)
+        for table in store.TABLES:
+            store.load(connection, table, [f"{job.stem}.{table}" for job in jobs])
         if readings:
             store.mark_stale(connection, readings, {row[0] for row in known.values()})
             store.load_files(connection, folder, [_row(by_id[reading.file_id], reading) for reading in readings])

@@ -46,17 +46,19 @@ def remove_old_rows(connection: duckdb.DuckDBPyConnection, readings: Sequence[Re
     )
 
 
-def load(connection: duckdb.DuckDBPyConnection, table: str, path: str) -> None:
-    """Append the NDJSON rows at `path` and delete the file."""
-    if os.path.getsize(path):
+def load(connection: duckdb.DuckDBPyConnection, table: str, paths: Sequence[str]) -> None:
+    """Append the NDJSON rows of all these files in one pass, and delete them."""
+    filled = [path for path in paths if os.path.getsize(path)]
+    if filled:
         described = connection.execute(f"DESCRIBE {table}").fetchall()
         columns = "{" + ", ".join(f"\"{row[0]}\": '{row[1]}'" for row in described) + "}"
         connection.execute(
             f"""INSERT INTO {table} BY NAME
             SELECT * FROM read_json(?, format='newline_delimited', columns={columns}, maximum_object_size=67108864)""",
-            [path],
+            [filled],
         )
-    os.unlink(path)
+    for path in paths:
+        os.unlink(path)
 
 
 def mark_stale(connection: duckdb.DuckDBPyConnection, readings: Sequence[Reading], known: set[int]) -> None:
@@ -70,4 +72,4 @@ def load_files(connection: duckdb.DuckDBPyConnection, folder: str, rows: Sequenc
     path = os.path.join(folder, "files")
     with open(path, "wb") as stream:
         stream.write(msgspec.json.Encoder().encode_lines(list(rows)))
-    load(connection, "files", path)
+    load(connection, "files", [path])
