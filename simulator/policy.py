@@ -6,7 +6,11 @@ Rule sources, on https://platform.claude.com/docs/en/build-with-claude/prompt-ca
   breakpoint, itself included ("How automatic prefix checking works");
 * lifetime of 5 minutes or 1 hour from the start of the request that wrote or last read the entry; longer lifetimes
   come first in a prompt; the A/B/C split of the bill ("Mixing different TTLs");
-* a minimum length per model ("Cache limitations"); an entry serves others once its writer's response has begun.
+* a minimum length per model, below which nothing is cached and nothing refused; an entry serves others once its
+  writer's response has begun ("Cache limitations");
+* what does not share a model, an organisation and, since 2026-02-05, a workspace (`Request.scope`) shares nothing
+  ("Cache storage and sharing"). A setting that breaks the whole prefix, as speed and effort can, is in `Request.salt`;
+  one that breaks it from some point on changes the keys from there ("What invalidates the cache").
 
 The documentation is silent on four points, decided here:
 
@@ -16,11 +20,12 @@ The documentation is silent on four points, decided here:
 * A breakpoint at or below the hit that has no entry gets one at no charge, living no longer than the entry read.
 """
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from simulator.trace import Request, Trace, Ttl, Usage
+from simulator.trace import Request, Segment, Trace, Ttl, Usage, shared_segments
 
 IsolationField = Literal["model", "scope", "salt"]
 
@@ -45,7 +50,11 @@ MIN_CACHEABLE_TOKENS: Final[Mapping[str, int]] = {
     "claude-3-haiku": 2048,
     "claude-3": 1024,
 }
-"""Shortest cacheable prompt by model family; the longest name contained in a model id decides."""
+"""Shortest cacheable prompt by model family; the longest name contained in a model id decides.
+
+Source: "Cache limitations" of the page named above. Platforms differ: https://github.com/BerriAI/litellm-docs/pull/49
+measured between 2,038 and 2,067 tokens for claude-sonnet-4-6 on Bedrock. Pass another table to `Policy` there.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +76,9 @@ class Policy:
             raise ValueError(f"max_breakpoints must not be negative, not {self.max_breakpoints}")
 
     def min_tokens(self, model: str) -> int:
-        """Shortest prefix that `model` caches; provider prefixes and date suffixes of the id do not matter."""
-        names = [name for name in self.min_cacheable_tokens if name in model]
+        """Shortest prefix that `model` caches; provider prefixes, date suffixes and dots in the id do not matter."""
+        dashed = model.replace(".", "-")
+        names = [name for name in self.min_cacheable_tokens if name in dashed]
         return self.min_cacheable_tokens[max(names, key=len)] if names else self.default_min_cacheable_tokens
 
 
@@ -84,13 +94,17 @@ class _Entry:
         return now - self.touched <= TTL_SECONDS[self.ttl]
 
 
-class _Prefix(NamedTuple):
-    """A prompt up to the end of one segment: identity of the cumulative content, size, and breakpoint if any."""
+class _Prompt(NamedTuple):
+    """A prompt up to the end of each segment: identity of the cumulative content, and size in tokens and positions.
 
-    node: int
-    tokens: int
-    position: int
-    breakpoint: Ttl | None
+    `marks` are the indices of the segments that end with a breakpoint.
+    """
+
+    segments: tuple[Segment, ...]
+    nodes: list[int]
+    tokens: list[int]
+    positions: list[int]
+    marks: list[int]
 
 
 class _Cache:
@@ -102,21 +116,24 @@ class _Cache:
         self._nodes: dict[tuple[int, str], int] = {}
         self._entries: dict[int, _Entry] = {}
         self._minimum: dict[str, int] = {}
+        self._last: dict[tuple[str, int], _Prompt] = {}
 
     def serve(self, request: Request) -> Usage:
         """Bill one request and update the cache. Requests come in order of their start."""
-        prefixes = self._prefixes(request)
-        total = prefixes[-1].tokens if prefixes else 0
+        prompt = self._prompt(request)
+        ttls = [self._policy.ttl or prompt.segments[i].breakpoint or "5m" for i in prompt.marks]
+        self._check(request, ttls)
+        total = prompt.tokens[-1] if prompt.tokens else 0
         if request.model not in self._minimum:
             self._minimum[request.model] = self._policy.min_tokens(request.model)
         minimum = self._minimum[request.model]
-        marks = [i for i, p in enumerate(prefixes) if p.breakpoint is not None and p.tokens >= minimum]
-        hit = self._highest_hit(prefixes, marks, request.started_at_s)
-        read = 0 if hit is None else prefixes[hit].tokens
-        one_hour = max((prefixes[i].tokens for i in marks if prefixes[i].breakpoint == "1h"), default=0)
+        marks = {i: ttl for i, ttl in zip(prompt.marks, ttls, strict=True) if prompt.tokens[i] >= minimum}
+        hit = self._highest_hit(prompt, marks, request.started_at_s)
+        read = 0 if hit is None else prompt.tokens[hit]
+        one_hour = max((prompt.tokens[i] for i, ttl in marks.items() if ttl == "1h"), default=0)
         one_hour = max(read, one_hour)
-        last = max(one_hour, prefixes[marks[-1]].tokens if marks else 0)
-        self._store(request, prefixes, marks, hit)
+        last = max(one_hour, prompt.tokens[max(marks)] if marks else 0)
+        self._store(request, prompt, marks, hit)
         return Usage(
             input_tokens=total - last,
             cache_read_tokens=read,
@@ -125,80 +142,88 @@ class _Cache:
             output_tokens=request.output_tokens,
         )
 
-    def _prefixes(self, request: Request) -> list[_Prefix]:
+    def _prompt(self, request: Request) -> _Prompt:
+        """What the chain's previous prompt has in common with this one is copied, so that long chains stay cheap."""
         honoured = self._policy.isolation
         group = (
             request.model if "model" in honoured else None,
             request.scope if "scope" in honoured else None,
             request.salt if "salt" in honoured else None,
         )
-        node = self._roots.setdefault(group, -1 - len(self._roots))
-        tokens = position = 0
-        prefixes: list[_Prefix] = []
-        for segment in request.segments:
+        root = self._roots.setdefault(group, -1 - len(self._roots))
+        segments = request.segments
+        nodes: list[int] = []
+        tokens: list[int] = []
+        positions: list[int] = []
+        marks: list[int] = []
+        if before := self._last.get((request.chain, root)):
+            shared = shared_segments(before.segments, segments)
+            nodes, tokens, positions = before.nodes[:shared], before.tokens[:shared], before.positions[:shared]
+            marks = [i for i in before.marks if i < shared]
+        node = nodes[-1] if nodes else root
+        size, position = (tokens[-1], positions[-1]) if nodes else (0, 0)
+        for i in range(len(nodes), len(segments)):
+            segment = segments[i]
             node = self._nodes.setdefault((node, segment.key), len(self._nodes))
-            tokens += segment.tokens
+            size += segment.tokens
             position += segment.positions
-            ttl = segment.breakpoint and (self._policy.ttl or segment.breakpoint)
-            prefixes.append(_Prefix(node, tokens, position, ttl))
-        return prefixes
+            nodes.append(node)
+            tokens.append(size)
+            positions.append(position)
+            if segment.breakpoint is not None:
+                marks.append(i)
+        prompt = _Prompt(segments, nodes, tokens, positions, marks)
+        self._last[request.chain, root] = prompt
+        return prompt
 
-    def _highest_hit(self, prefixes: list[_Prefix], marks: list[int], now: float) -> int | None:
+    def _check(self, request: Request, ttls: Sequence[Ttl]) -> None:
+        """Raise ValueError where the API would refuse: too many breakpoints, or a 5m one before a 1h one."""
+        most = self._policy.max_breakpoints
+        if len(ttls) > most:
+            raise ValueError(f"request {request.id}: {len(ttls)} breakpoints, at most {most} are allowed")
+        if "5m" in ttls and "1h" in ttls[ttls.index("5m") :]:
+            raise ValueError(f"request {request.id}: a 1h breakpoint follows a 5m one; longer TTLs must come first")
+
+    def _highest_hit(self, prompt: _Prompt, marks: Iterable[int], now: float) -> int | None:
         """Index of the longest readable prefix: an entry within the look-back of some breakpoint."""
-        for mark in reversed(marks):
-            lowest = prefixes[mark].position - self._policy.look_back + 1
-            for i in range(mark, -1, -1):
-                if prefixes[i].position < lowest:
-                    break
-                entry = self._entries.get(prefixes[i].node)
+        for mark in sorted(marks, reverse=True):
+            lowest = bisect_left(prompt.positions, prompt.positions[mark] - self._policy.look_back + 1)
+            for i in range(mark, lowest - 1, -1):
+                entry = self._entries.get(prompt.nodes[i])
                 if entry is not None and entry.available <= now and entry.alive(now):
                     return i
         return None
 
-    def _store(self, request: Request, prefixes: list[_Prefix], marks: list[int], hit: int | None) -> None:
+    def _store(self, request: Request, prompt: _Prompt, marks: Mapping[int, Ttl], hit: int | None) -> None:
         """Refresh what the hit read, then leave an entry at every breakpoint that counts."""
         now = request.started_at_s
         available = max(now, request.response_began_at_s)
         read_ttl: Ttl | None = None
         if hit is not None:
-            read_ttl = self._entries[prefixes[hit].node].ttl
-            for prefix in prefixes[: hit + 1]:
-                entry = self._entries.get(prefix.node)
-                if entry is not None and entry.alive(now):
+            read_ttl = self._entries[prompt.nodes[hit]].ttl
+            for entry in map(self._entries.get, prompt.nodes[: hit + 1]):
+                if entry is not None and now - entry.touched <= TTL_SECONDS[entry.ttl]:
                     entry.touched = now
-        for i in marks:
-            asked = prefixes[i].breakpoint
-            assert asked is not None
+        for i, asked in marks.items():
             within_hit = hit is not None and i <= hit
             ttl: Ttl = "5m" if within_hit and read_ttl == "5m" else asked
-            entry = self._entries.get(prefixes[i].node)
+            entry = self._entries.get(prompt.nodes[i])
             if entry is None or not entry.alive(now):
-                self._entries[prefixes[i].node] = _Entry(now, available, ttl)
+                self._entries[prompt.nodes[i]] = _Entry(now, available, ttl)
             elif not within_hit:  # written by a request whose response has not begun: both writers pay
                 entry.touched = now
                 entry.available = min(entry.available, available)
                 entry.ttl = "1h" if "1h" in (entry.ttl, ttl) else "5m"
 
 
-def check_breakpoints(request: Request, policy: Policy) -> None:
-    """Raise ValueError where the API would refuse the request: too many breakpoints, or a 5m one before a 1h one."""
-    ttls = [policy.ttl or s.breakpoint for s in request.segments if s.breakpoint is not None]
-    if len(ttls) > policy.max_breakpoints:
-        raise ValueError(f"request {request.id}: {len(ttls)} breakpoints, at most {policy.max_breakpoints} are allowed")
-    if "5m" in ttls and "1h" in ttls[ttls.index("5m") :]:
-        raise ValueError(f"request {request.id}: a 1h breakpoint follows a 5m one; longer TTLs must come first")
-
-
 def simulate(trace: Trace, policy: Policy) -> list[Usage]:
     """What each request of `trace` would be billed under `policy`, in the trace's order.
 
     Requests are served by start time (equal starts: in the trace's order). With caching disabled, every prompt token
-    is input and breakpoints are not checked.
+    is input and breakpoints are not checked. Raises ValueError for a request that the API would refuse.
     """
     if not policy.enabled:
         return [Usage(sum(s.tokens for s in r.segments), output_tokens=r.output_tokens) for r in trace]
-    for request in trace:
-        check_breakpoints(request, policy)
     cache = _Cache(policy)
     order: Iterable[int] = sorted(range(len(trace)), key=lambda i: trace[i].started_at_s)
     billed = {i: cache.serve(trace[i]) for i in order}

@@ -110,6 +110,8 @@ def test_the_bill_splits_at_hit_one_hour_breakpoint_and_last_breakpoint() -> Non
     ("claude-opus-4-5-20251101", 4096), ("us.anthropic.claude-opus-4-1-20250805-v1:0", 1024),
     ("claude-opus-4-7", 2048), ("claude-opus-5-5", 512), ("claude-sonnet-5", 1024), ("claude-sonnet-5-5", 512),
     ("claude-haiku-4-5", 4096), ("claude-3-5-haiku-20241022", 2048), ("unknown", 1024),
+    ("anthropic/claude-opus-4.6", 4096), ("claude-fable-5-2", 512), ("claude-sonnet-4-6", 1024),
+    ("claude-3-7-sonnet-20250219", 1024), ("claude-haiku-5-5", 512), ("claude-opus-4-8[1m]", 1024),
 ])  # fmt: skip
 def test_below_the_models_minimum_nothing_is_cached(model: str, minimum: int) -> None:
     short, exact = (req(0, seg("a", n, "5m"), model=model) for n in (minimum - 1, minimum))
