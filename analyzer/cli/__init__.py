@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from analyzer import __version__
-from analyzer.cli import analyze, doctor, export, misses, prices, session, simulate, sql, subagents
+from analyzer.cli import analyze, doctor, export, misses, prices, session, simulate, sql, subagents, whatif
 from analyzer.errors import CcacheError
 from simulator.cli import app as simulate_app
 from simulator.errors import SimulatorError
@@ -46,6 +46,7 @@ app.command("analyze")(analyze.analyze)
 app.command("misses")(misses.misses)
 app.command("session")(session.session)
 app.command("subagents")(subagents.subagents)
+app.command("whatif")(whatif.whatif)
 app.command("export")(export.export)
 app.command("sql")(sql.sql)
 app.command("prices")(prices.prices)

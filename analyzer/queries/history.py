@@ -20,7 +20,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """All that is known of a request before it is answered. It has no field for usage, diagnosis, output or stop reason.
+    """All that is known of a request before it is answered. It has no field for what the answer tells.
 
     `prompt_tokens` is the size of its prompt; times are seconds since the epoch; `events` stand before it in the chain.
     """

@@ -1,0 +1,64 @@
+"""`ccache whatif`: what the logged work would have cost otherwise, and whether the log can be predicted."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from analyzer.cli import options
+
+if TYPE_CHECKING:
+    from analyzer.whatif.results import Explanation
+
+By = Literal["project", "session", "model"]
+
+
+@options.reports
+def whatif(
+    asked: options.Asked,
+    scenario: Annotated[
+        list[str] | None,
+        typer.Option("--scenario", help="Only this scenario, a model, or several joined by +; may be repeated."),
+    ] = None,
+    explain: Annotated[str | None, typer.Option("--explain", help="How one scenario is worked out.")] = None,
+    by: Annotated[By | None, typer.Option("--by", help="Also the cheapest scenario of each of these.")] = None,
+    top: Annotated[int, typer.Option("--top", min=1, help="How many groups to list.")] = 15,
+) -> None:
+    """What the same work would have cost at other prices, on other models, with other caching."""
+    from datetime import UTC, datetime
+
+    from analyzer.report import whatif as report
+    from analyzer.whatif import run
+    from analyzer.whatif.scenarios import plan_of
+
+    now = datetime.now(UTC)
+    for name in (*(scenario or ()), *((explain,) if explain is not None else ())):
+        plan_of(name)  # a mistyped name is told before anything is read
+    with options.opened(asked) as (connection, scope, _):
+        if explain is not None:
+            plan = run.explain(connection, scope, asked.prices, explain, now=now)
+            _print_explanation(plan, asked.format)
+            return
+        found = run.whatif(connection, scope, asked.prices, names=scenario or (), by=by, now=now)
+    if asked.format == "json":
+        options.print_json(report.whatif_json(found))
+    elif asked.format == "csv":
+        print(report.whatif_csv(found), end="")
+    elif asked.format == "markdown":
+        print(report.whatif_markdown(found, top), end="")
+    else:
+        from rich.console import Console
+
+        report.render_whatif(found, Console(), top=top)
+
+
+def _print_explanation(found: "Explanation", format: options.Format) -> None:
+    from analyzer.report import whatif as report
+
+    if format in ("json", "csv"):
+        options.print_json(report.explanation_json(found))
+    elif format == "markdown":
+        print(report.explanation_markdown(found), end="")
+    else:
+        from rich.console import Console
+
+        report.render_explanation(found, Console())

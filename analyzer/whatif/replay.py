@@ -1,0 +1,123 @@
+"""Cache scenarios: the cache is simulated as it was set and as changed, and the difference moves logged tokens.
+
+The simulation is `simulator.policy` over the trace of all chains in scope: breakpoints, look-back, lifetime from the
+start of a request, refresh by a hit, shortest cacheable prefix and isolation by model and speed.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from analyzer.trace_export import Exported
+from analyzer.whatif.prediction import broken_by_change
+from analyzer.whatif.work import Billed, Work, is_main
+from simulator.policy import Policy, simulate
+from simulator.trace import Request, Segment, Ttl, Usage
+
+TtlOf = Callable[[Exported], Ttl | None]
+
+
+def moved(logged: Usage, as_set: Usage, changed: Usage) -> Usage:
+    """`logged` with the difference of two simulated runs applied, class by class, within the row's prompt.
+
+    Where the log read more (or less) than the first run, the second cannot add (or take) what was there (or gone)
+    already. No difference gives back `logged` itself.
+    """
+    if as_set == changed:
+        return logged
+    prompt = logged.prompt_tokens
+    read, shift = logged.cache_read_tokens, changed.cache_read_tokens - as_set.cache_read_tokens
+    if shift > 0:
+        read = max(read, min(read + shift, changed.cache_read_tokens))
+    elif shift < 0:
+        read = min(read, max(read + shift, changed.cache_read_tokens))
+    read = min(max(read, 0), prompt)
+    rest = prompt - read
+    uncached = min(max(logged.input_tokens + changed.input_tokens - as_set.input_tokens, 0), rest)
+    rest -= uncached
+    hour = logged.cache_creation_1h_tokens + changed.cache_creation_1h_tokens - as_set.cache_creation_1h_tokens
+    if changed.cache_creation_5m_tokens == 0 and changed.cache_creation_1h_tokens:
+        hour = rest
+    elif changed.cache_creation_1h_tokens == 0 and changed.cache_creation_5m_tokens:
+        hour = 0
+    hour = min(max(hour, 0), rest)
+    return Usage(uncached, read, rest - hour, hour, logged.output_tokens)
+
+
+def replayed(
+    work: Work, *, ttl_of: TtlOf | None = None, model: str | None = None, one_speed: bool = False
+) -> dict[str, Usage]:
+    """Request id -> its simulated usage with other lifetimes, one model throughout, or one speed throughout."""
+    requests = [_changed(item, ttl_of(item) if ttl_of else None, model, one_speed) for item in work.trace]
+    return dict(zip((request.id for request in requests), simulate(requests, Policy()), strict=True))
+
+
+def apply_runs(work: Work, bill: list[Billed], changed: Mapping[str, Usage]) -> list[Billed]:
+    """`bill` with the difference of the two runs applied to the row of each request that answered last."""
+    found = []
+    for billed in bill:
+        key = billed.row.key
+        if not billed.row.main or key not in changed:
+            found.append(billed)
+            continue
+        as_set, new = work.as_set[key], changed[key]
+        gains = new.cache_read_tokens > as_set.cache_read_tokens
+        if gains and broken_by_change(work.by_key[key].previous, work.by_key[key].logged):
+            found.append(billed)
+            continue
+        usage = moved(billed.usage, as_set, new)
+        found.append(billed if usage == billed.usage else replace(billed, usage=usage))
+    return found
+
+
+def lifetimes(main: Ttl | None, agents: Ttl | None) -> TtlOf:
+    """The lifetime that main conversations and subagents ask for; None leaves what was asked."""
+    return lambda item: main if is_main(item) else agents
+
+
+def _changed(item: Exported, ttl: Ttl | None, model: str | None, one_speed: bool) -> Request:
+    request = item.request
+    if ttl is not None and any(segment.breakpoint not in (None, ttl) for segment in request.segments):
+        request = replace(request, segments=tuple(_with_ttl(segment, ttl) for segment in request.segments))
+    if model is not None and request.model != model:
+        request = replace(request, model=model)
+    if one_speed and request.salt != "standard":
+        request = replace(request, salt="standard")
+    return request
+
+
+def _with_ttl(segment: Segment, ttl: Ttl) -> Segment:
+    return segment if segment.breakpoint in (None, ttl) else replace(segment, breakpoint=ttl)
+
+
+def without_cache(usage: Usage) -> Usage:
+    return Usage(usage.prompt_tokens, output_tokens=usage.output_tokens)
+
+
+def nothing_lost(work: Work, bill: list[Billed]) -> list[Billed]:
+    """Every request reads what its predecessor left in the cache, up to its own prompt."""
+    found = []
+    for billed in bill:
+        item = work.by_key.get(billed.row.key)
+        if not billed.row.main or item is None or item.previous is None:
+            found.append(billed)
+            continue
+        usage = billed.usage
+        gain = min(item.previous.readable_tokens, usage.prompt_tokens) - usage.cache_read_tokens
+        if gain <= 0:
+            found.append(billed)
+            continue
+        from_hour = min(gain, usage.cache_creation_1h_tokens)
+        from_five = min(gain - from_hour, usage.cache_creation_5m_tokens)
+        found.append(
+            replace(
+                billed,
+                usage=Usage(
+                    usage.input_tokens - (gain - from_hour - from_five),
+                    usage.cache_read_tokens + gain,
+                    usage.cache_creation_5m_tokens - from_five,
+                    usage.cache_creation_1h_tokens - from_hour,
+                    usage.output_tokens,
+                ),
+            )
+        )
+    return found

@@ -1,0 +1,61 @@
+"""What happened, ready to be changed: billed rows with the chains behind them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from analyzer.queries.history import Chain, UsageRow
+from analyzer.trace_export import Exported, build_trace
+from analyzer.whatif.tariff import Terms
+from simulator.policy import Policy, simulate
+from simulator.trace import Usage
+
+MAIN_TYPES = ("main", "teammate")
+
+
+@dataclass(frozen=True, slots=True)
+class Billed:
+    """One line of a bill. `row` is the logged row it stands for, or the one that an added call belongs to."""
+
+    row: UsageRow
+    usage: Usage
+    terms: Terms
+    web_searches: int
+    added: bool = False
+
+
+class Work:
+    """The rows that the report shows, and every chain in scope: predecessors outside the filters still count."""
+
+    def __init__(self, history: Sequence[Chain], rows: Sequence[UsageRow]) -> None:
+        self.history = history
+        self.rows = rows
+        self.bill = [
+            Billed(
+                row,
+                row.usage,
+                Terms(row.model, row.at, row.speed, row.inference_geo, row.service_tier),
+                row.web_searches,
+            )
+            for row in rows
+        ]
+        self.main_bill = {billed.row.key: billed for billed in self.bill if billed.row.main}
+
+    @cached_property
+    def trace(self) -> list[Exported]:
+        return build_trace(self.history)
+
+    @cached_property
+    def by_key(self) -> dict[str, Exported]:
+        return {item.request.id: item for item in self.trace}
+
+    @cached_property
+    def as_set(self) -> dict[str, Usage]:
+        """Request id -> what the simulated cache bills with everything as it was."""
+        requests = [item.request for item in self.trace]
+        return dict(zip((request.id for request in requests), simulate(requests, Policy()), strict=True))
+
+
+def is_main(item: Exported) -> bool:
+    """Whether a main conversation made this request (teammates are conversations of their own)."""
+    return item.logged.known.agent_type in MAIN_TYPES and item.logged.known.agent_id is None
