@@ -21,7 +21,10 @@ def whatif(
     ] = None,
     explain: Annotated[str | None, typer.Option("--explain", help="How one scenario is worked out.")] = None,
     by: Annotated[By | None, typer.Option("--by", help="Also the cheapest scenario of each of these.")] = None,
-    top: Annotated[int, typer.Option("--top", min=1, help="How many groups to list.")] = 15,
+    check: Annotated[
+        bool, typer.Option("--check", help="Lay predicted cache reads beside the logged ones instead.")
+    ] = False,
+    top: Annotated[int, typer.Option("--top", min=1, help="How many groups or differences to list.")] = 15,
 ) -> None:
     """What the same work would have cost at other prices, on other models, with other caching."""
     from datetime import UTC, datetime
@@ -30,6 +33,9 @@ def whatif(
     from analyzer.whatif import run
     from analyzer.whatif.scenarios import plan_of
 
+    if check:
+        _check(asked, top, scenario or explain or by)
+        return
     now = datetime.now(UTC)
     for name in (*(scenario or ()), *((explain,) if explain is not None else ())):
         plan_of(name)  # a mistyped name is told before anything is read
@@ -62,3 +68,24 @@ def _print_explanation(found: "Explanation", format: options.Format) -> None:
         from rich.console import Console
 
         report.render_explanation(found, Console())
+
+
+def _check(asked: options.Asked, top: int, other: object) -> None:
+    from analyzer.errors import UsageError
+    from analyzer.report import whatif_check as report
+    from analyzer.whatif.check import check
+
+    if other:
+        raise UsageError("--check goes with neither --scenario nor --explain nor --by", "ask for one of them at a time")
+    with options.opened(asked) as (connection, scope, _):
+        found = check(connection, scope, asked.prices)
+    if asked.format == "json":
+        options.print_json(report.check_json(found))
+    elif asked.format == "csv":
+        print(report.check_csv(found), end="")
+    elif asked.format == "markdown":
+        print(report.check_markdown(found), end="")
+    else:
+        from rich.console import Console
+
+        report.render_check(found, Console(), top=top)
