@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, rule
 
 from simulator.policy import Policy, simulate
 from simulator.trace import Request, Segment, Ttl, Usage
@@ -37,22 +38,25 @@ def traces(draw: st.DrawFn) -> list[Request]:
 
 
 Path = tuple[object, ...]
+SECONDS = {"5m": 300, "1h": 3600}
 
 
-def twin(trace: list[Request], policy: Policy) -> list[Usage]:
+class Twin:
     """Keeps every cached prefix as a full tuple of keys and scans all of them at each request."""
-    seconds = {"5m": 300, "1h": 3600}
-    store: list[tuple[Path, float, float, str]] = []  # path, touched, available, ttl
-    out: dict[str, Usage] = {}
-    for r in sorted(trace, key=lambda r: r.started_at_s):
-        now = r.started_at_s
-        store = [e for e in store if now <= e[1] + seconds[e[3]]]
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.store: list[tuple[Path, float, float, str]] = []  # path, touched, available, ttl
+
+    def serve(self, r: Request) -> Usage:
+        policy, now = self.policy, r.started_at_s
+        store = [e for e in self.store if now <= e[1] + SECONDS[e[3]]]
         keys: Path = (r.model, r.scope, r.salt, *(s.key for s in r.segments))
 
-        def size(path: Path, r: Request = r) -> int:
+        def size(path: Path) -> int:
             return sum(s.tokens for s in r.segments[: len(path) - 3])
 
-        def place(path: Path, r: Request = r) -> int:
+        def place(path: Path) -> int:
             return sum(s.positions for s in r.segments[: len(path) - 3])
 
         points: dict[Path, str] = {}
@@ -69,7 +73,6 @@ def twin(trace: list[Request], policy: Policy) -> list[Usage]:
         a = size(best[0]) if best else 0
         b = max([a, *(size(p) for p, t in points.items() if t == "1h")])
         c = max([b, *map(size, points)])
-        out[r.id] = Usage(size(keys) - c, a, c - b, b - a, r.output_tokens)
         if best:
             store = [(p, now if best[0][: len(p)] == p else touched, av, t) for p, touched, av, t in store]
         for p, ttl in points.items():
@@ -77,12 +80,90 @@ def twin(trace: list[Request], policy: Policy) -> list[Usage]:
             inside = best is not None and len(p) <= len(best[0])
             if old and inside:
                 continue
-            asked = min(ttl, best[3], key=lambda t: seconds[t]) if inside and best else ttl
+            asked = min(ttl, best[3], key=lambda t: SECONDS[t]) if inside and best else ttl
             store = [e for e in store if e[0] != p]
             available = min([r.response_began_at_s, *(e[2] for e in old)])
-            lifetime = max([asked, *(e[3] for e in old)], key=lambda t: seconds[t])
+            lifetime = max([asked, *(e[3] for e in old)], key=lambda t: SECONDS[t])
             store.append((p, now, available, lifetime))
+        self.store = store
+        return Usage(size(keys) - c, a, c - b, b - a, r.output_tokens)
+
+
+def twin(trace: list[Request], policy: Policy) -> list[Usage]:
+    cache = Twin(policy)
+    out = {r.id: cache.serve(r) for r in sorted(trace, key=lambda r: r.started_at_s)}
     return [out[r.id] for r in trace]
+
+
+class Conversations(RuleBasedStateMachine):
+    """Agents that talk, fork, go back and wait; after each request the whole trace is billed as the twin has it."""
+
+    chains = Bundle("chains")
+
+    @initialize(ttl=st.sampled_from([None, "5m", "1h"]), look_back=st.integers(1, 4), minimum=st.sampled_from([0, 6]))
+    def begin(self, ttl: Ttl | None, look_back: int, minimum: int) -> None:
+        self.policy = Policy({"big": 12}, minimum, look_back=look_back, ttl=ttl)
+        self.cache = Twin(self.policy)
+        self.now = 0.0
+        self.trace: list[Request] = []
+        self.billed: list[Usage] = []
+        self.prompts: dict[str, tuple[Segment, ...]] = {}
+        self.names: dict[str, tuple[str, str, str]] = {}
+
+    @rule(
+        target=chains, system=st.sampled_from("ab"), model=st.sampled_from(["small", "big"]),
+        scope=st.sampled_from("xy"), salt=st.sampled_from(["", "fast"]),
+    )  # fmt: skip
+    def start(self, system: str, model: str, scope: str, salt: str) -> str:
+        return self._new((Segment(system, 5),), (model, scope, salt))
+
+    @rule(target=chains, chain=chains)
+    def fork(self, chain: str) -> str:
+        return self._new(self.prompts[chain], self.names[chain])
+
+    @rule(
+        chain=chains,
+        keys=st.text("abc", min_size=1, max_size=4),
+        hour=st.booleans(),
+        system=st.booleans(),
+        wait=st.booleans(),
+    )
+    def say(self, chain: str, keys: str, hour: bool, system: bool, wait: bool) -> None:
+        """Extend a prompt, with a breakpoint at its end and perhaps one after its first segment."""
+        plain = tuple(replace(s, breakpoint=None) for s in self.prompts[chain])
+        plain += tuple(Segment(key, 2, 2 if key == "c" else 1) for key in keys)
+        ttl: Ttl = "1h" if hour else "5m"
+        marked = {len(plain) - 1: ttl} | ({0: "1h"} if system else {})
+        segments = tuple(replace(s, breakpoint=marked.get(i)) for i, s in enumerate(plain))
+        self.prompts[chain] = segments
+        self._send(chain, segments, began=self.now + (200 if wait else 0))
+
+    @rule(chain=chains, keep=st.integers(1, 5))
+    def go_back(self, chain: str, keep: int) -> None:
+        self.prompts[chain] = self.prompts[chain][:keep]
+
+    @rule(chain=chains)
+    def repeat(self, chain: str) -> None:
+        self._send(chain, self.prompts[chain], began=self.now)
+
+    @rule(seconds=st.sampled_from([1, 150, 299, 300, 301, 3300, 3601]))
+    def wait(self, seconds: int) -> None:
+        self.now += seconds
+
+    def _new(self, prompt: tuple[Segment, ...], names: tuple[str, str, str]) -> str:
+        chain = str(len(self.prompts))
+        self.prompts[chain], self.names[chain] = prompt, names
+        return chain
+
+    def _send(self, chain: str, segments: tuple[Segment, ...], began: float) -> None:
+        request = Request(str(len(self.trace)), chain, None, *self.names[chain], self.now, began, segments, 1)
+        self.trace.append(request)
+        self.billed.append(self.cache.serve(request))
+        assert simulate(self.trace, self.policy) == self.billed
+
+
+Conversations.TestCase.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
+TestConversations = Conversations.TestCase
 
 
 @given(traces(), st.sampled_from([None, "5m", "1h"]))
