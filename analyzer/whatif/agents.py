@@ -43,8 +43,7 @@ def on_parent(work: Work, bill: list[Billed], *, inline: bool) -> list[Billed]:
                 continue
             own = TASK_TOKENS + max(0, item.logged.known.prompt_tokens - first_prompt)
             usage = turn_on(parent.logged.readable_tokens, item.logged.usage, own, first=item is items[0], hour=hour)
-            terms = replace(paying.terms, at=billed.terms.at)
-            changed[item.request.id] = replace(billed, usage=usage, terms=terms)
+            changed[item.request.id] = billed._replace(usage=usage, terms=paying.terms)
         if inline:
             total = TASK_TOKENS + max(0, items[-1].logged.known.prompt_tokens - first_prompt)
             after = bisect_right(main.starts, items[-1].logged.response_began_at_s)
@@ -57,7 +56,7 @@ def on_parent(work: Work, bill: list[Billed], *, inline: bool) -> list[Billed]:
             found.append(changed[key])
         elif billed.row.main and key in gathered:
             more = billed.usage.cache_read_tokens + gathered[key]
-            found.append(replace(billed, usage=replace(billed.usage, cache_read_tokens=more)))
+            found.append(billed._replace(usage=replace(billed.usage, cache_read_tokens=more)))
         else:
             found.append(billed)
     return found

@@ -32,7 +32,7 @@ def compacted_at(work: Work, bill: list[Billed], limit: int) -> list[Billed]:
                     billed = work.main_bill.get(logged.key)
                     if billed is not None:
                         call = Usage(0, context, 0, 0, SUMMARY_OUTPUT)
-                        added.append(Billed(billed.row, call, billed.terms, 0, added=True))
+                        added.append(Billed(billed.row, call, billed.terms, billed.at, 0, added=True))
                         changed[logged.key] = _begun_anew(billed.usage, start, shorter)
                     context = shorter
                 else:
@@ -106,6 +106,6 @@ def _conversations(work: Work) -> list[list[Exported]]:
 
 def _with(bill: list[Billed], changed: dict[str, Usage]) -> list[Billed]:
     return [
-        replace(billed, usage=changed[billed.row.key]) if billed.row.main and billed.row.key in changed else billed
+        billed._replace(usage=changed[billed.row.key]) if billed.row.main and billed.row.key in changed else billed
         for billed in bill
     ]

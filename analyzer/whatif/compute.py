@@ -1,10 +1,9 @@
 """Scenarios over the rows in scope: change the tokens, then the terms, then price what is left, row by row."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from itertools import product
 
 from analyzer.queries.scope import money
 from analyzer.whatif.agents import on_parent
@@ -54,8 +53,10 @@ class Scenarios:
         self.work = work
         self._till = till
         self._now = now
-        self._runs: dict[tuple[object, ...], dict[str, Usage]] = {}
-        logged = [(billed, till.cost(billed.terms, billed.usage, billed.web_searches)) for billed in work.bill]
+        self._runs: dict[tuple[object, ...], Mapping[str, Usage]] = {}
+        logged = [
+            (billed, till.cost(billed.terms, billed.at, billed.usage, billed.web_searches)) for billed in work.bill
+        ]
         self.unpriced = {billed.row.key for billed, cost in logged if cost is None and billed.row.main}
         priced = [(billed, cost) for billed, cost in logged if cost is not None]
         self.bill = [billed for billed, _ in priced]
@@ -71,20 +72,25 @@ class Scenarios:
         if changes.model is not None:
             bill, more = _on_model(bill, changes.model)
             notes = (*notes, *more)
+        terms_under = {terms: changed_terms(terms, changes) for terms in {billed.terms for billed in bill}}
+        at_list, today = bool(changes.list_prices), changes.today
         found: list[Billed] = []
         costs: list[Decimal] = []
         unpriced = 0
         for billed in bill:
-            terms = changed_terms(billed.terms, changes, self._now)
-            if terms is billed.terms and not changes.list_prices and id(billed) in self._logged_cost:
+            terms = terms_under[billed.terms]
+            same = terms == billed.terms and not today and not at_list
+            known = self._logged_cost.get(id(billed)) if same else None
+            if known is not None:
                 found.append(billed)
-                costs.append(self._logged_cost[id(billed)])
+                costs.append(known)
                 continue
-            cost = self._till.cost(terms, billed.usage, billed.web_searches, at_list=bool(changes.list_prices))
+            new = billed if same else billed._replace(terms=terms, at=self._now if today else billed.at)
+            cost = self._till.cost(terms, new.at, new.usage, new.web_searches, at_list=at_list)
             if cost is None:
                 unpriced += 1
-                cost = self._till.cost(billed.terms, billed.usage, billed.web_searches) or Decimal(0)
-            found.append(billed if terms is billed.terms else replace(billed, terms=terms))
+                new, cost = billed, self.price(billed, billed.usage)
+            found.append(new)
             costs.append(cost)
         if unpriced:
             notes = (*notes, f"{unpriced:,} requests have no price there and keep theirs")
@@ -93,43 +99,44 @@ class Scenarios:
     def row(self, outcome: Outcome) -> ScenarioRow:
         """The outcome as one line of the table."""
         plan, actual = outcome.plan, self.actual.total
-        usage = total_usage(outcome.bill)
         cost = outcome.total if outcome.priced else None
         delta = None if cost is None else money(cost - actual)
-        before = {
-            (b.row.key, b.row.main, b.row.model): (b, c) for b, c in zip(self.bill, self.actual.costs, strict=True)
-        }
-        changed = {
-            b.row.key
-            for b, c in zip(outcome.bill, outcome.costs, strict=True)
-            if not b.added and (b.usage, c) != _logged(before, b)
-        }
         return ScenarioRow(
             name=plan.name,
             kind=plan.kind,
-            usage=usage,
+            usage=total_usage(outcome.bill),
             cost_usd=cost,
             delta_usd=delta,
             delta_rate=None if delta is None or not actual else float(delta / actual),
-            changed_requests=len(changed),
+            changed_requests=self._changed(outcome),
             added_calls=sum(billed.added for billed in outcome.bill),
             gist=plan.gist if not outcome.notes else f"{plan.gist}: {outcome.notes[0]}",
             assumptions=(*plan.assumptions, *outcome.notes),
             confidence=plan.confidence,
         )
 
+    def _changed(self, outcome: Outcome) -> int:
+        """How many requests have other tokens or another cost; lines keep their order, added calls come last."""
+        lines = zip(self.bill, outcome.bill, self.actual.costs, outcome.costs, strict=False)
+        return len(
+            {
+                new.row.key
+                for old, new, before, after in lines
+                if new is not old and (new.usage != old.usage or before != after)
+            }
+        )
+
     def price(self, billed: Billed, usage: Usage) -> Decimal:
         """What other tokens would cost on the terms of a logged row."""
-        return self._till.cost(billed.terms, usage, billed.web_searches) or Decimal(0)
+        return self._till.cost(billed.terms, billed.at, usage, billed.web_searches) or Decimal(0)
 
     def _with_tokens(self, changes: Changes) -> tuple[list[Billed], tuple[str, ...]]:
         work, bill = self.work, self.bill
-        if changes.model is not None or changes.speed is not None:
-            bill = apply_runs(work, bill, self._run(None, None, changes.model, changes.speed is not None))
-        if changes.ttl_main is not None or changes.ttl_agents is not None:
-            return apply_runs(work, bill, self._run(changes.ttl_main, changes.ttl_agents)), ()
+        if changes.model or changes.speed or changes.ttl_main or changes.ttl_agents:
+            run = self._run(changes.ttl_main, changes.ttl_agents, changes.model, changes.speed is not None)
+            bill = apply_runs(work, bill, run)
         if changes.cache == "off":
-            return [replace(billed, usage=without_cache(billed.usage)) for billed in bill], ()
+            return [billed._replace(usage=without_cache(billed.usage)) for billed in bill], ()
         if changes.cache == "perfect":
             return nothing_lost(work, bill), ()
         if changes.cache == "keep-alive":
@@ -151,7 +158,7 @@ class Scenarios:
 
     def _run(
         self, main: Ttl | None, agents: Ttl | None, model: str | None = None, one_speed: bool = False
-    ) -> dict[str, Usage]:
+    ) -> Mapping[str, Usage]:
         key = (main, agents, model, one_speed)
         if key not in self._runs:
             ttl_of = lifetimes(main, agents) if main or agents else None
@@ -159,49 +166,36 @@ class Scenarios:
         return self._runs[key]
 
     def _best_setting(self, bill: list[Billed]) -> tuple[list[Billed], tuple[str, ...]]:
-        options = {
-            (main, agents): apply_runs(self.work, bill, self._run(main, agents)) if main or agents else bill
-            for main, agents in product(TTLS, TTLS)
-        }
-        best = min(options, key=lambda pair: self._cost(options[pair]))
-        said = [
-            f'{name} "{ttl}"'
-            for name, ttl in zip(("promptCacheTtl", "subagentPromptCacheTtl"), best, strict=True)
-            if ttl
-        ]
-        return options[best], (" and ".join(said) or "leave it as it is",)
+        """Main conversations and subagents share no setting, so that each has its own cheapest."""
+        best: dict[bool, Ttl | None] = {}
+        for main in (True, False):
+            options = {ttl: self._bill_with(bill, ttl if main else None, None if main else ttl) for ttl in TTLS}
+            best[main] = min(TTLS, key=lambda ttl: self._cost(options[ttl]))
+        names = ((True, "promptCacheTtl"), (False, "subagentPromptCacheTtl"))
+        said = " and ".join(f'{name} "{best[main]}"' for main, name in names if best[main])
+        return self._bill_with(bill, best[True], best[False]), (said or "leave it as it is",)
 
     def _best_per_chain(self, bill: list[Billed]) -> tuple[list[Billed], tuple[str, ...]]:
-        spent: dict[Ttl | None, dict[str, Decimal]] = {}
+        spent: dict[str, dict[Ttl | None, Decimal]] = {}
         for ttl in TTLS:
-            option = apply_runs(self.work, bill, self._run(ttl, ttl)) if ttl else bill
-            by_chain = spent.setdefault(ttl, {})
+            option = self._bill_with(bill, ttl, ttl)
             for billed, cost in zip(option, self._costs(option), strict=True):
-                by_chain[billed.row.chain] = by_chain.get(billed.row.chain, Decimal(0)) + cost
-        chosen: dict[str, Ttl | None] = {
-            chain: min(TTLS, key=lambda ttl: spent[ttl].get(chain, Decimal(0))) for chain in spent[None]
-        }
+                costs = spent.setdefault(billed.row.chain, dict.fromkeys(TTLS, Decimal(0)))
+                costs[ttl] += cost
+        chosen = {chain: min(TTLS, key=costs.__getitem__) for chain, costs in spent.items()}
         found = apply_runs(self.work, bill, replayed(self.work, ttl_of=lambda item: chosen.get(item.request.chain)))
         counts = {ttl: sum(choice == ttl for choice in chosen.values()) for ttl in TTLS}
         return found, (f"{counts['5m']:,} chains to 5m, {counts['1h']:,} to 1h, {counts[None]:,} as they are",)
 
+    def _bill_with(self, bill: list[Billed], main: Ttl | None, agents: Ttl | None) -> list[Billed]:
+        return apply_runs(self.work, bill, self._run(main, agents)) if main or agents else bill
+
     def _costs(self, bill: Sequence[Billed]) -> list[Decimal]:
-        return [
-            self._logged_cost.get(id(billed))
-            or self._till.cost(billed.terms, billed.usage, billed.web_searches)
-            or Decimal(0)
-            for billed in bill
-        ]
+        known = (self._logged_cost.get(id(billed)) for billed in bill)
+        return [self.price(b, b.usage) if cost is None else cost for b, cost in zip(bill, known, strict=True)]
 
     def _cost(self, bill: Sequence[Billed]) -> Decimal:
         return sum(self._costs(bill), Decimal(0))
-
-
-def _logged(
-    before: dict[tuple[str, bool, str], tuple[Billed, Decimal]], billed: Billed
-) -> tuple[Usage, Decimal] | None:
-    found = before.get((billed.row.key, billed.row.main, billed.row.model))
-    return None if found is None else (found[0].usage, found[1])
 
 
 def _on_model(bill: list[Billed], model: str) -> tuple[list[Billed], tuple[str, ...]]:
@@ -210,7 +204,7 @@ def _on_model(bill: list[Billed], model: str) -> tuple[list[Billed], tuple[str, 
     for billed in bill:
         usage = in_tokens_of(billed.usage, token_factor(billed.terms.model, model))
         too_long += usage.prompt_tokens > window_of(model)
-        found.append(billed if usage is billed.usage else replace(billed, usage=usage))
+        found.append(billed if usage is billed.usage else billed._replace(usage=usage))
     return found, (f"{too_long:,} requests would not fit its window",) if too_long else ()
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from decimal import Decimal
 
 from analyzer.trace_export import Exported
 from analyzer.whatif.replay import apply_runs
@@ -14,12 +15,9 @@ EVERY_S: dict[Ttl, int] = {"5m": 240, "1h": 3300}
 """A minute, or five, before the entry would expire."""
 
 
-def break_even_pings(write_usd: object, read_usd: object) -> int:
-    """How many reads of a prefix cost no more than writing it again saves: (write - read) / read, rounded down."""
-    from decimal import Decimal
-
-    write, read = Decimal(str(write_usd)), Decimal(str(read_usd))
-    return int((write - read) / read) if read else 0
+def break_even_pings(write_rate: Decimal, read_rate: Decimal) -> int:
+    """How many reads of a prefix cost no more than not writing it again saves: (write - read) / read, rounded down."""
+    return int((write_rate - read_rate) / read_rate) if read_rate else 0
 
 
 def kept_alive(work: Work, bill: list[Billed], till: Till, minutes: int | None) -> list[Billed]:
@@ -33,8 +31,7 @@ def kept_alive(work: Work, bill: list[Billed], till: Till, minutes: int | None) 
         billed = work.main_bill.get(ping.parent)
         if billed is not None:
             at = datetime.fromtimestamp(ping.started_at_s, UTC)
-            terms = replace(billed.terms, at=at)
-            found.append(Billed(billed.row, usages[ping.id], terms, 0, added=True))
+            found.append(Billed(billed.row, usages[ping.id], billed.terms, at, 0, added=True))
     return found
 
 
@@ -59,7 +56,7 @@ def _pings_after(work: Work, till: Till, item: Exported, end: float, minutes: in
         return []
     ttl: Ttl = "1h" if "1h" in ttls else "5m"
     every = minutes * 60 if minutes else EVERY_S[ttl]
-    rates = till.rates(billed.terms, billed.usage.prompt_tokens)
+    rates = till.rates(billed.terms, billed.at, billed.usage.prompt_tokens)
     if rates is None:
         return []
     write = rates.cache_creation_1h if ttl == "1h" else rates.cache_creation_5m

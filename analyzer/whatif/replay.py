@@ -11,7 +11,7 @@ from analyzer.trace_export import Exported
 from analyzer.whatif.prediction import broken_by_change
 from analyzer.whatif.work import Billed, Work, is_main
 from simulator.policy import Policy, simulate
-from simulator.trace import Request, Segment, Ttl, Usage
+from simulator.trace import Segment, Ttl, Usage
 
 TtlOf = Callable[[Exported], Ttl | None]
 
@@ -45,10 +45,37 @@ def moved(logged: Usage, as_set: Usage, changed: Usage) -> Usage:
 
 def replayed(
     work: Work, *, ttl_of: TtlOf | None = None, model: str | None = None, one_speed: bool = False
-) -> dict[str, Usage]:
+) -> Mapping[str, Usage]:
     """Request id -> its simulated usage with other lifetimes, one model throughout, or one speed throughout."""
-    requests = [_changed(item, ttl_of(item) if ttl_of else None, model, one_speed) for item in work.trace]
+    marked: dict[tuple[int, Ttl], Segment] = {}
+    requests = []
+    for item in work.trace:
+        request = item.request
+        ttl = ttl_of(item) if ttl_of else None
+        if ttl is not None:
+            request = replace(request, segments=_with_ttl(request.segments, ttl, marked))
+        if model is not None and request.model != model:
+            request = replace(request, model=model)
+        if one_speed and request.salt != "standard":
+            request = replace(request, salt="standard")
+        requests.append(request)
+    if all(request is item.request for request, item in zip(requests, work.trace, strict=True)):
+        return work.as_set
     return dict(zip((request.id for request in requests), simulate(requests, Policy()), strict=True))
+
+
+def _with_ttl(segments: tuple[Segment, ...], ttl: Ttl, marked: dict[tuple[int, Ttl], Segment]) -> tuple[Segment, ...]:
+    """Every breakpoint with another lifetime. Equal segments stay one object: the simulation is quicker for it."""
+    places = [i for i, segment in enumerate(segments) if segment.breakpoint is not None]
+    if all(segments[i].breakpoint == ttl for i in places):
+        return segments
+    changed = list(segments)
+    for i in places:
+        key = (id(segments[i]), ttl)
+        if key not in marked:
+            marked[key] = replace(segments[i], breakpoint=ttl)
+        changed[i] = marked[key]
+    return tuple(changed)
 
 
 def apply_runs(work: Work, bill: list[Billed], changed: Mapping[str, Usage]) -> list[Billed]:
@@ -65,28 +92,13 @@ def apply_runs(work: Work, bill: list[Billed], changed: Mapping[str, Usage]) -> 
             found.append(billed)
             continue
         usage = moved(billed.usage, as_set, new)
-        found.append(billed if usage == billed.usage else replace(billed, usage=usage))
+        found.append(billed if usage == billed.usage else billed._replace(usage=usage))
     return found
 
 
 def lifetimes(main: Ttl | None, agents: Ttl | None) -> TtlOf:
     """The lifetime that main conversations and subagents ask for; None leaves what was asked."""
     return lambda item: main if is_main(item) else agents
-
-
-def _changed(item: Exported, ttl: Ttl | None, model: str | None, one_speed: bool) -> Request:
-    request = item.request
-    if ttl is not None and any(segment.breakpoint not in (None, ttl) for segment in request.segments):
-        request = replace(request, segments=tuple(_with_ttl(segment, ttl) for segment in request.segments))
-    if model is not None and request.model != model:
-        request = replace(request, model=model)
-    if one_speed and request.salt != "standard":
-        request = replace(request, salt="standard")
-    return request
-
-
-def _with_ttl(segment: Segment, ttl: Ttl) -> Segment:
-    return segment if segment.breakpoint in (None, ttl) else replace(segment, breakpoint=ttl)
 
 
 def without_cache(usage: Usage) -> Usage:
@@ -109,8 +121,7 @@ def nothing_lost(work: Work, bill: list[Billed]) -> list[Billed]:
         from_hour = min(gain, usage.cache_creation_1h_tokens)
         from_five = min(gain - from_hour, usage.cache_creation_5m_tokens)
         found.append(
-            replace(
-                billed,
+            billed._replace(
                 usage=Usage(
                     usage.input_tokens - (gain - from_hour - from_five),
                     usage.cache_read_tokens + gain,

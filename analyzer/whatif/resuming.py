@@ -45,7 +45,7 @@ def resumed(work: Work, bill: list[Billed]) -> list[Billed]:
                 usage = billed.usage
                 changed[item.request.id] = replace(usage, cache_read_tokens=usage.cache_read_tokens + extra)
     return [
-        replace(billed, usage=changed[billed.row.key]) if billed.row.main and billed.row.key in changed else billed
+        billed._replace(usage=changed[billed.row.key]) if billed.row.main and billed.row.key in changed else billed
         for billed in bill
     ]
 

@@ -1,9 +1,8 @@
 """The price of a usage row under a scenario: which rates hold, and what its tokens cost at them. Exact Decimals."""
 
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from analyzer.prices import PriceTable, Rates, band_of, rates_for
 from analyzer.prices.model_ids import parse_model_id
@@ -13,39 +12,34 @@ from simulator.trace import Usage
 _MILLION = Decimal(1_000_000)
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What decides the rates of a row, apart from its prompt size."""
+class Terms(NamedTuple):
+    """What decides the rates of a row, apart from its day and its prompt size."""
 
     model: str
-    at: datetime
     speed: str | None
     geo: str | None
     tier: str | None
 
 
-def changed_terms(terms: Terms, changes: Changes, now: datetime) -> Terms:
-    """`terms` under a scenario; the same object where nothing in it changes."""
-    new = terms
+def changed_terms(terms: Terms, changes: Changes) -> Terms:
+    """`terms` under a scenario."""
     if changes.model is not None:
-        new = replace(new, model=changes.model)
+        terms = terms._replace(model=changes.model)
     if changes.place == "us":
-        new = replace(new, geo="us")
+        terms = terms._replace(geo="us")
     elif changes.place == "global":
-        new = replace(new, geo=None, model=_in_region(new.model, "global"))
+        terms = terms._replace(geo=None, model=_in_region(terms.model, "global"))
     elif changes.place == "regional":
-        new = replace(new, geo=None, speed=None, model=_in_region(new.model, "us"))
-    if changes.speed == "fast" and new.tier != "batch":
-        new = replace(new, speed="fast")
-    elif changes.speed == "standard" and new.speed == "fast":
-        new = replace(new, speed="standard")
-    if changes.tier == "batch":
-        new = new if new.speed == "fast" else replace(new, tier="batch")
-    elif changes.tier == "standard" and new.tier in ("batch", "priority"):
-        new = replace(new, tier="standard")
-    if changes.today:
-        new = replace(new, at=now)
-    return terms if new == terms else new
+        terms = terms._replace(geo=None, speed=None, model=_in_region(terms.model, "us"))
+    if changes.speed == "fast" and terms.tier != "batch":
+        terms = terms._replace(speed="fast")
+    elif changes.speed == "standard" and terms.speed == "fast":
+        terms = terms._replace(speed="standard")
+    if changes.tier == "batch" and terms.speed != "fast":
+        terms = terms._replace(tier="batch")
+    elif changes.tier == "standard" and terms.tier in ("batch", "priority"):
+        terms = terms._replace(tier="standard")
+    return terms
 
 
 def _in_region(model: str, region: str) -> str:
@@ -65,9 +59,11 @@ class Till:
         self._prices = prices
         self._known: dict[Any, Rates | None] = {}
 
-    def cost(self, terms: Terms, usage: Usage, web_searches: int, *, at_list: bool = False) -> Decimal | None:
+    def cost(
+        self, terms: Terms, at: datetime, usage: Usage, web_searches: int, *, at_list: bool = False
+    ) -> Decimal | None:
         """USD; None where the model has no known price."""
-        rates = self.rates(terms, usage.prompt_tokens, at_list=at_list)
+        rates = self.rates(terms, at, usage.prompt_tokens, at_list=at_list)
         if rates is None:
             return None
         tokens = (
@@ -77,17 +73,18 @@ class Till:
             + usage.cache_creation_1h_tokens * rates.cache_creation_1h
             + usage.output_tokens * rates.output
         )
-        return tokens / _MILLION + web_searches * rates.web_search_usd
+        cost = tokens / _MILLION
+        return cost + web_searches * rates.web_search_usd if web_searches else cost
 
-    def rates(self, terms: Terms, prompt_tokens: int, *, at_list: bool = False) -> Rates | None:
+    def rates(self, terms: Terms, at: datetime, prompt_tokens: int, *, at_list: bool = False) -> Rates | None:
         """USD per million tokens."""
-        hour = terms.at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-        key = (terms.model, hour, band_of(prompt_tokens), terms.speed, terms.geo, terms.tier, at_list)
+        band = band_of(prompt_tokens)
+        key = (terms, int(at.timestamp()) // 3600, band, at_list)
         if key not in self._known:
             self._known[key] = rates_for(
                 terms.model,
-                hour,
-                prompt_tokens=prompt_tokens,
+                at.replace(minute=0, second=0, microsecond=0),
+                prompt_tokens=(1, 100_001, 200_001)[band],
                 speed=terms.speed,
                 inference_geo=terms.geo,
                 service_tier=terms.tier,

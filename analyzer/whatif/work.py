@@ -1,8 +1,9 @@
 """What happened, ready to be changed: billed rows with the chains behind them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
+from typing import NamedTuple
 
 from analyzer.queries.history import Chain, UsageRow
 from analyzer.trace_export import Exported, build_trace
@@ -13,13 +14,14 @@ from simulator.trace import Usage
 MAIN_TYPES = ("main", "teammate")
 
 
-@dataclass(frozen=True, slots=True)
-class Billed:
-    """One line of a bill. `row` is the logged row it stands for, or the one that an added call belongs to."""
+class Billed(NamedTuple):
+    """One line of a bill, at the rates of `at`. `row` is the logged row it stands for, or the one an added call
+    belongs to."""
 
     row: UsageRow
     usage: Usage
     terms: Terms
+    at: datetime
     web_searches: int
     added: bool = False
 
@@ -34,7 +36,8 @@ class Work:
             Billed(
                 row,
                 row.usage,
-                Terms(row.model, row.at, row.speed, row.inference_geo, row.service_tier),
+                Terms(row.model, row.speed, row.inference_geo, row.service_tier),
+                row.at,
                 row.web_searches,
             )
             for row in rows
