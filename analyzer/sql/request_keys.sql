@@ -1,6 +1,10 @@
 -- grain: one row per sighting (request x file x rank) of the files in scope, with its request_key
 WITH scoped AS (
-    SELECT s.* REPLACE (coalesce(least(s.started_at, s.first_line_at), s.first_line_at) AS started_at), f.path, f.relative_path, f.first_timestamp, f.first_cwd, f.stem, f.is_agent_file
+    SELECT s.* REPLACE (
+            coalesce(least(s.started_at, s.first_line_at), s.first_line_at) AS started_at,
+            coalesce(s.last_line_at, s.first_line_at) AS last_line_at
+        ),
+        f.path, f.relative_path, f.first_timestamp, f.first_cwd, f.stem, f.is_agent_file
     FROM sightings s JOIN files f USING (file_id)
     WHERE getvariable('scope_all') OR f.file_id IN (SELECT unnest(getvariable('scope_files')::BIGINT[]))
 ),

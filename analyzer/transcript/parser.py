@@ -131,7 +131,6 @@ class ParsedFile:
         """Date what no line dated, and look for the agent's own description beside the file."""
         for row in self.sightings.values():
             row.first_line_at = row.first_line_at or self.mtime
-            row.last_line_at = row.last_line_at or row.first_line_at
         if not self.is_agent_file:
             return
         agent = self.stem.removeprefix("agent-")

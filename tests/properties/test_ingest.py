@@ -150,3 +150,49 @@ def test_other_files_in_the_database_change_nothing(
         with opened() as empty, opened() as filled:
             bring_in(filled, rest)
             assert analyzed(filled, paths) == analyzed(empty, paths)
+
+
+@FEW
+@given(st.lists(records, min_size=1, max_size=8), st.lists(st.floats(0, 1), min_size=9, max_size=9))
+def test_ten_appended_pieces_equal_the_whole(body: list[dict[str, Any]], shares: list[float]) -> None:
+    whole = text(body)
+    with tempfile.TemporaryDirectory() as name:
+        with opened(f"{name}/db") as connection:
+            for share in [*sorted(shares), 1.0]:
+                path = write(Path(name), "s0", whole[: int(share * len(whole))])
+                bring_in(connection, [path])
+            grown = content(connection, ("file_id", "ctime_ns"))
+        with opened() as connection:
+            bring_in(connection, [path])
+            assert content(connection, ("file_id", "ctime_ns")) == grown
+
+
+changes = st.lists(
+    st.tuples(st.sampled_from(["append", "append", "rewrite"]), st.integers(0, 3), st.lists(records, max_size=3)),
+    min_size=1,
+    max_size=5,
+)
+
+
+@settings(max_examples=8, deadline=None)
+@given(sessions, changes)
+def test_what_was_kept_equals_what_is_computed_anew(
+    bodies: list[list[dict[str, Any]]], steps: list[tuple[str, int, list[dict[str, Any]]]]
+) -> None:
+    def reports(connection: duckdb.DuckDBPyConnection) -> tuple[Any, ...]:
+        bring_in(connection, [Path(name)])
+        scope = queries.Scope()
+        analyzed = replace(queries.analyze(connection, scope), ingest=IngestResult())
+        return analyzed, queries.misses(connection, scope), queries.subagents(connection, scope)
+
+    with tempfile.TemporaryDirectory() as name, opened(f"{name}/db") as kept:
+        texts = {f"s{number}": text(body) for number, body in enumerate(bodies)}
+        for file, body in texts.items():
+            write(Path(name), file, body)
+        reports(kept)
+        for change, number, body in steps:
+            file = f"s{number}"
+            texts[file] = (texts.get(file, b"") if change == "append" else b"") + text(body)
+            write(Path(name), file, texts[file])
+            with opened() as fresh:
+                assert reports(kept) == reports(fresh)
