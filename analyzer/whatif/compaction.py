@@ -28,7 +28,7 @@ def compacted_at(work: Work, bill: list[Billed], limit: int) -> list[Billed]:
             else:
                 grown = context + prompt - before
                 shorter = start + AFTER_START + prompt - before
-                if grown > limit and shorter < context:
+                if grown > limit and start + AFTER_START < context:
                     billed = work.main_bill.get(logged.key)
                     if billed is not None:
                         call = Usage(0, context, 0, 0, SUMMARY_OUTPUT)

@@ -89,11 +89,20 @@ def apply_runs(work: Work, bill: list[Billed], changed: Mapping[str, Usage]) -> 
         as_set, new = work.as_set[key], changed[key]
         gains = new.cache_read_tokens > as_set.cache_read_tokens
         if gains and broken_by_change(work.by_key[key].previous, work.by_key[key].logged):
-            found.append(billed)
-            continue
+            new = _still_lost(as_set, new)
         usage = moved(billed.usage, as_set, new)
         found.append(billed if usage == billed.usage else billed._replace(usage=usage))
     return found
+
+
+def _still_lost(as_set: Usage, changed: Usage) -> Usage:
+    """The first run's read with the second one's lifetimes: something else than time broke the prefix."""
+    written = as_set.cache_creation_tokens
+    if changed.cache_creation_1h_tokens and not changed.cache_creation_5m_tokens:
+        return replace(as_set, cache_creation_5m_tokens=0, cache_creation_1h_tokens=written)
+    if changed.cache_creation_5m_tokens and not changed.cache_creation_1h_tokens:
+        return replace(as_set, cache_creation_5m_tokens=written, cache_creation_1h_tokens=0)
+    return as_set
 
 
 def lifetimes(main: Ttl | None, agents: Ttl | None) -> TtlOf:

@@ -328,12 +328,19 @@ def _single(name: str) -> Plan:
     model = canonical_model(name)
     if model is not None:
         return model_plan(model)
-    shorts = [known.removeprefix("claude-") for known in known_models()]
-    near = get_close_matches(name, [*FIXED, *shorts, "keep-alive-4m", "compact-at-150k"], 4, 0.5)
+    near = _near(name)
     raise UsageError(
         f"unknown scenario: {name or '(empty)'}",
         f"did you mean {', '.join(near)}?" if near else "a scenario of the table, a model such as sonnet-5-5, or a+b",
     )
+
+
+def _near(name: str) -> list[str]:
+    """Names that hold what was typed, then names spelled much like it."""
+    models = [known.removeprefix("claude-") for known in known_models()]
+    names = [*FIXED, "keep-alive-4m", "compact-at-150k", *models]
+    holding = [known for known in names if len(name) > 2 and name in known]
+    return list(dict.fromkeys([*holding, *get_close_matches(name, names, 4, 0.5)]))[:4]
 
 
 def _every(minutes: int, name: str) -> Plan:

@@ -57,6 +57,7 @@ class Till:
 
     def __init__(self, prices: PriceTable | None) -> None:
         self._prices = prices
+        self.own_prices = prices is not None
         self._known: dict[Any, Rates | None] = {}
 
     def cost(
