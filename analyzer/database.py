@@ -66,7 +66,7 @@ def connect(path: str) -> duckdb.DuckDBPyConnection:
     """Open (or create) the database at `path`, or ":memory:". Waits 30 s for a lock, then raises DatabaseError."""
     connection = _open(path)
     try:
-        connection.execute("SET TimeZone='UTC'; SET threads=2; SET memory_limit='2GB'")
+        connection.execute("SET TimeZone='UTC'; SET threads=2; SET memory_limit='1GB'")
         connection.execute(_TABLES)
         row = connection.execute("SELECT max(version) FROM schema_version").fetchone()
         found = row[0] if row else None
