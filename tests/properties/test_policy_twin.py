@@ -95,12 +95,23 @@ def twin(trace: list[Request], policy: Policy) -> list[Usage]:
     return [out[r.id] for r in trace]
 
 
+NAMES = [("small", "x", ""), ("small", "x", ""), ("big", "x", ""), ("small", "y", ""), ("small", "x", "fast")]
+"""Model, scope and salt of a conversation; most share them."""
+waits = st.sampled_from([0, 0, 10, 150, 299, 301, 3400])
+answers = st.sampled_from([0, 0, 20, 200])
+ttls = st.sampled_from(["5m", "1h"])
+
+
 class Conversations(RuleBasedStateMachine):
     """Agents that talk, fork, go back and wait; after each request the whole trace is billed as the twin has it."""
 
     chains = Bundle("chains")
 
-    @initialize(ttl=st.sampled_from([None, "5m", "1h"]), look_back=st.integers(1, 4), minimum=st.sampled_from([0, 6]))
+    @initialize(
+        ttl=st.sampled_from([None, None, "5m", "1h"]),
+        look_back=st.sampled_from([2, 3, 20]),
+        minimum=st.sampled_from([0, 0, 6]),
+    )
     def begin(self, ttl: Ttl | None, look_back: int, minimum: int) -> None:
         self.policy = Policy({"big": 12}, minimum, look_back=look_back, ttl=ttl)
         self.cache = Twin(self.policy)
@@ -110,59 +121,47 @@ class Conversations(RuleBasedStateMachine):
         self.prompts: dict[str, tuple[Segment, ...]] = {}
         self.names: dict[str, tuple[str, str, str]] = {}
 
-    @rule(
-        target=chains, system=st.sampled_from("ab"), model=st.sampled_from(["small", "big"]),
-        scope=st.sampled_from("xy"), salt=st.sampled_from(["", "fast"]),
-    )  # fmt: skip
-    def start(self, system: str, model: str, scope: str, salt: str) -> str:
-        return self._new((Segment(system, 5),), (model, scope, salt))
+    @rule(target=chains, system=st.sampled_from("ab"), names=st.sampled_from(NAMES))
+    def start(self, system: str, names: tuple[str, str, str]) -> str:
+        return self._new((Segment(system, 5),), names)
 
     @rule(target=chains, chain=chains)
     def fork(self, chain: str) -> str:
         return self._new(self.prompts[chain], self.names[chain])
 
     @rule(
-        chain=chains,
-        keys=st.text("abc", min_size=1, max_size=4),
-        hour=st.booleans(),
-        system=st.booleans(),
-        wait=st.booleans(),
-    )
-    def say(self, chain: str, keys: str, hour: bool, system: bool, wait: bool) -> None:
+        chain=chains, keys=st.text("bc", max_size=2), ttl=ttls, system=st.sampled_from([None, None, "1h"]),
+        wait=waits, answer=answers,
+    )  # fmt: skip
+    def say(self, chain: str, keys: str, ttl: Ttl, system: Ttl | None, wait: int, answer: int) -> None:
         """Extend a prompt, with a breakpoint at its end and perhaps one after its first segment."""
-        plain = tuple(replace(s, breakpoint=None) for s in self.prompts[chain])
-        plain += tuple(Segment(key, 2, 2 if key == "c" else 1) for key in keys)
-        ttl: Ttl = "1h" if hour else "5m"
-        marked = {len(plain) - 1: ttl} | ({0: "1h"} if system else {})
-        segments = tuple(replace(s, breakpoint=marked.get(i)) for i, s in enumerate(plain))
-        self.prompts[chain] = segments
-        self._send(chain, segments, began=self.now + (200 if wait else 0))
+        added = tuple(Segment(key, 2, 2 if key == "c" else 1) for key in keys)
+        self._send(chain, self.prompts[chain] + added, {0: system} if system else {}, ttl, wait, answer)
 
-    @rule(chain=chains, keep=st.integers(1, 5))
-    def go_back(self, chain: str, keep: int) -> None:
-        self.prompts[chain] = self.prompts[chain][:keep]
-
-    @rule(chain=chains)
-    def repeat(self, chain: str) -> None:
-        self._send(chain, self.prompts[chain], began=self.now)
-
-    @rule(seconds=st.sampled_from([1, 150, 299, 300, 301, 3300, 3601]))
-    def wait(self, seconds: int) -> None:
-        self.now += seconds
+    @rule(chain=chains, keep=st.integers(1, 3), ttl=ttls, wait=waits, answer=answers)
+    def go_back(self, chain: str, keep: int, ttl: Ttl, wait: int, answer: int) -> None:
+        """Send the begin of a prompt, with a breakpoint at its end."""
+        self._send(chain, self.prompts[chain][:keep], {}, ttl, wait, answer)
 
     def _new(self, prompt: tuple[Segment, ...], names: tuple[str, str, str]) -> str:
         chain = str(len(self.prompts))
         self.prompts[chain], self.names[chain] = prompt, names
         return chain
 
-    def _send(self, chain: str, segments: tuple[Segment, ...], began: float) -> None:
-        request = Request(str(len(self.trace)), chain, None, *self.names[chain], self.now, began, segments, 1)
-        self.trace.append(request)
-        self.billed.append(self.cache.serve(request))
+    def _send(
+        self, chain: str, prompt: tuple[Segment, ...], marks: dict[int, Ttl], ttl: Ttl, wait: int, answer: int
+    ) -> None:
+        marks = {len(prompt) - 1: ttl} | marks
+        segments = tuple(replace(s, breakpoint=marks.get(i)) for i, s in enumerate(prompt))
+        self.prompts[chain] = segments
+        self.now += wait
+        id_, began = str(len(self.trace)), self.now + answer
+        self.trace.append(Request(id_, chain, None, *self.names[chain], self.now, began, segments, 1))
+        self.billed.append(self.cache.serve(self.trace[-1]))
         assert simulate(self.trace, self.policy) == self.billed
 
 
-Conversations.TestCase.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
+Conversations.TestCase.settings = settings(max_examples=250, stateful_step_count=25, deadline=None)
 TestConversations = Conversations.TestCase
 
 

@@ -1,11 +1,15 @@
 """Block caches: hand-worked examples, a list-based LRU twin, and Belady's bound."""
 
+from importlib.util import find_spec
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.capacity import EVICTIONS, BlockTrace, Eviction, simulate_capacity
+from simulator.trace import Request, Segment
 
+needs_numba = pytest.mark.skipif(find_spec("numba") is None, reason="numba is not installed (extra `simulator`)")
 BELADY_STRING = [[7, 0, 1, 2, 0, 3, 0, 4, 2, 3, 0, 3, 2, 1, 2, 0, 1, 7, 0, 1]]  # the textbooks' reference string
 flat = st.lists(st.lists(st.integers(0, 6), max_size=8), max_size=12)
 
@@ -78,6 +82,63 @@ def test_edges(eviction: Eviction) -> None:
     assert hits([[1, 2], [1, 2]], 2, eviction) == 2
     with pytest.raises(ValueError, match="must not be negative"):
         simulate_capacity([], -1, eviction)
+
+
+@pytest.mark.parametrize("eviction", EVICTIONS)
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=needs_numba)])
+def test_a_block_larger_than_the_budget_pushes_nothing_out(eviction: Eviction, compiled: bool) -> None:
+    trace = BlockTrace.from_ids([[1], [2], [1]], [4, 6, 4])
+    result = simulate_capacity(trace, eviction=eviction, budget_bytes=50, bytes_per_token=10, compiled=compiled)
+    assert [int(tokens) for tokens in result.request_hit_tokens] == [0, 0, 4]
+    assert not result.full
+
+
+@pytest.mark.parametrize("eviction", EVICTIONS)
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=needs_numba)])
+def test_full_says_whether_the_measured_requests_met_a_full_cache(eviction: Eviction, compiled: bool) -> None:
+    requests = [[1], [2], [3], [4]]
+    found = [simulate_capacity(requests, n, eviction, warm_up_requests=2, compiled=compiled).full for n in (1, 2, 3)]
+    assert found == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    "budget",
+    [
+        {}, {"budget_blocks": 1, "budget_bytes": 1, "bytes_per_token": 1}, {"budget_bytes": 1},
+        {"budget_blocks": 1, "bytes_per_token": 1}, {"budget_bytes": 1, "bytes_per_token": 0},
+        {"budget_bytes": -1, "bytes_per_token": 1}, {"budget_blocks": 1, "warm_up_requests": -1},
+    ],
+)  # fmt: skip
+def test_senseless_budgets_are_refused(budget: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=r"budget|bytes_per_token"):
+        simulate_capacity([[1]], **budget)
+
+
+def test_blocks_need_tokens() -> None:
+    with pytest.raises(ValueError, match="at least one token"):
+        BlockTrace.from_ids([[1]], 0)
+
+
+def request(number: int, keys: str, chain: str = "c", model: str = "m", scope: str = "", salt: str = "") -> Request:
+    segments = tuple(Segment(key, 7) for key in keys)
+    return Request(str(number), chain, None, model, scope, salt, number, number, segments, 1)
+
+
+def test_a_traces_blocks_are_shared_where_model_scope_salt_and_all_keys_before_agree() -> None:
+    trace = [
+        request(0, "abc"), request(1, "abd"), request(2, "xbc"), request(3, "abc", model="n"),
+        request(4, "abc", scope="s"), request(5, "abc", salt="fast"), request(6, "abc", chain="d"),
+    ]  # fmt: skip
+    blocks = BlockTrace.from_trace(trace)
+    assert list(blocks.blocks[:6]) == [0, 1, 2, 0, 1, 3]
+    assert list(blocks.blocks[-3:]) == [0, 1, 2]
+    assert (blocks.unique_blocks, len(blocks.blocks), set(blocks.tokens)) == (4 + 3 * 4, 21, {7})
+    assert blocks.largest_tokens() == [7] * 16
+
+
+def test_a_block_of_two_sizes_takes_the_larger_ones_room() -> None:
+    trace = BlockTrace.from_ids([[1], [1], [2]], [3, 5, 2])
+    assert trace.largest_tokens() == [5, 2]
 
 
 @given(flat, st.integers(1, 6))

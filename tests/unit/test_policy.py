@@ -126,6 +126,13 @@ def test_an_entry_serves_once_its_writers_response_began() -> None:
     assert reads(first, req(4, seg("a", bp="5m"), began=9), req(6, seg("a", bp="5m"))) == [0, 0, 100]
 
 
+def test_of_two_writers_at_once_the_longer_lifetime_holds() -> None:
+    """Both pay for their write, so what either paid for is there."""
+    for ttls in (("5m", "1h"), ("1h", "5m")):
+        writers = [req(i, seg("a", bp=ttl), began=9) for i, ttl in enumerate(ttls)]  # type: ignore[arg-type]
+        assert reads(*writers, req(400, seg("a", bp="5m"))) == [0, 0, 100]
+
+
 def test_results_follow_the_traces_order_and_time_the_clock() -> None:
     assert reads(req(10, seg("a", bp="5m")), req(0, seg("a", bp="5m"))) == [100, 0]
 
