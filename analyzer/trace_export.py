@@ -7,8 +7,9 @@ Keys are numbers and hashes: no name, path or text of the log stands in a trace.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2s
+from itertools import pairwise, replace
 
 import duckdb
 
@@ -106,7 +107,7 @@ class _Builder:
         cuts = sorted(
             {
                 row.usage.cache_read_tokens
-                for previous, row in zip(chain, chain[1:], strict=False)
+                for previous, row in pairwise(chain)
                 if row.usage.cache_read_tokens < previous.readable_tokens
             }
         )
@@ -114,7 +115,7 @@ class _Builder:
             tokens
             for tokens, _ in Counter(
                 row.usage.cache_read_tokens
-                for previous, row in zip(chain, chain[1:], strict=False)
+                for previous, row in pairwise(chain)
                 if 0 < row.usage.cache_read_tokens < previous.readable_tokens - LOST_TOKENS
             ).most_common(FLOOR_BREAKPOINTS)
         ]
@@ -150,7 +151,7 @@ class _Builder:
         return found
 
     def _first(self, row: LoggedRequest) -> _Content:
-        """What a chain starts from: the parent's or a sibling's prompt where the read equals it, else the shared start."""
+        """What a chain starts from: the prompt of a parent or sibling whose size it read, else the shared start."""
         read = row.usage.cache_read_tokens
         if row.known.agent_id is not None and read:
             shared = self._position.get((row.known.session_id, row.known.model, read))
@@ -178,7 +179,7 @@ def _marked(segments: Sequence[Segment], floors: Sequence[int], usage: Usage, tt
     total = sum(segment.tokens for segment in segments)
     mixed = total - usage.cache_creation_5m_tokens if usage.cache_creation_1h_tokens else 0
     if mixed and usage.cache_creation_5m_tokens:
-        marks = {end: "1h" for end in marks if end < mixed} | {mixed: "1h"}
+        marks = dict.fromkeys((*(end for end in marks if end < mixed), mixed), "1h")
         ttl = "5m"
     marked: list[Segment] = []
     end = 0

@@ -120,9 +120,14 @@ def reports(command: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def opened(asked: Asked) -> "Iterator[tuple[duckdb.DuckDBPyConnection, Scope, IngestResult]]":
-    """Connect, ingest and settle the scope. With no log anywhere, the shipped samples in memory."""
+    """Connect, ingest and settle the scope. With no log anywhere, the shipped samples in memory.
+
+    Raises DatabaseError where the disk or the memory ends while a report is made.
+    """
+    import duckdb
+
     from analyzer import database, discovery
-    from analyzer.errors import NoLogsError
+    from analyzer.errors import DatabaseError, NoLogsError
     from analyzer.ingest import ingest
     from analyzer.queries import Scope
     from analyzer.results import IngestResult
@@ -166,6 +171,11 @@ def opened(asked: Asked) -> "Iterator[tuple[duckdb.DuckDBPyConnection, Scope, In
             sample_data=sample,
         )
         yield connection, scope, result
+    except (duckdb.OperationalError, duckdb.FatalException) as error:
+        raise DatabaseError(
+            f"{target} could not be used: {str(error).splitlines()[0]}",
+            "check free space, memory and permissions, or use --db :memory:",
+        ) from error
     finally:
         connection.close()
 

@@ -12,7 +12,6 @@ from typing import Any
 import duckdb
 
 from analyzer.database import VIEWS, drop, materialize, replace, view_text
-from analyzer.errors import DatabaseError
 from analyzer.prices import PriceTable, price_source, rates_for
 
 RELATIONS = (
@@ -45,28 +44,23 @@ def compute(connection: duckdb.DuckDBPyConnection, prices: PriceTable | None, kn
 
 
 def refresh(connection: duckdb.DuckDBPyConnection) -> None:
-    """Bring the kept tables up to date and let the views read them. Raises DatabaseError where they cannot be written."""
+    """Bring the kept tables up to date and let the views read them."""
     signature = _signature()
-    try:
-        kept = connection.execute("SELECT signature FROM kept_signature").fetchone()
-        whole = kept is None or kept[0] != signature
-        changed = [] if whole else connection.execute("SELECT DISTINCT file_id FROM stale_files").fetchall()
+    kept = connection.execute("SELECT signature FROM kept_signature").fetchone()
+    whole = kept is None or kept[0] != signature
+    changed = [] if whole else connection.execute("SELECT DISTINCT file_id FROM stale_files").fetchall()
+    if whole or changed:
         connection.execute("BEGIN")
         if whole:
             point_at(connection, None)
             _keep_all(connection, signature)
-        elif changed:
+        else:
             group = _group(connection, [row[0] for row in changed])
             point_at(connection, group)
             compute(connection, None, known_rates=True)
             _keep(connection, group)
         connection.execute("DELETE FROM stale_files")
         connection.execute("COMMIT")
-    except duckdb.IOException as error:
-        raise DatabaseError(
-            f"the database could not be written: {str(error).splitlines()[0]}",
-            "check free space and permissions, or use --db :memory:",
-        ) from error
     point_at(connection, None)
     drop(connection, "usage_rows")
     for name in RELATIONS:

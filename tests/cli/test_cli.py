@@ -183,3 +183,99 @@ def test_import_stays_light(tmp_path: Path) -> None:
         check=True,
     )
     assert found.stdout.strip() == "[]"
+
+
+def test_doctor_says_what_is_there(tmp_path: Path) -> None:
+    project = tmp_path / ".claude" / "projects" / "p"
+    project.mkdir(parents=True)
+    (tmp_path / ".claude" / "settings.json").write_text('{"cleanupPeriodDays": 7}')
+    (project / "gone.jsonl").symlink_to(tmp_path / "nowhere.jsonl")
+    record = {"type": "assistant", "version": "2.1.9", "message": {"id": "msg_1", "model": "m", "usage": {}}}
+    (project / "s.jsonl").write_text(json.dumps(record) + "\n{\n")
+    assert run(tmp_path, "analyze", "--json")[0] == 0
+    code, output, errors = run(tmp_path, "doctor", "--json")
+    assert code == 0, errors
+    found = [(row["check"], row["finding"]) for row in json.loads(output)]
+    said = " | ".join(f"{check}: {finding}" for check, finding in found)
+    for words in (
+        "1 transcripts",
+        "1 unreadable",
+        "after 7 days",
+        "1 broken lines",
+        "2.1.9 (1)",
+        f"duckdb {duckdb.__version__}",
+    ):
+        assert words in said
+
+
+def test_doctor_with_a_database_of_another_kind(tmp_path: Path) -> None:
+    path = tmp_path / "h.duckdb"
+    path.write_text("no database")
+    code, output, errors = run(tmp_path, "doctor", "--db", str(path))
+    assert (code, errors) == (0, "")
+    assert "cannot be used" in " ".join(output.split())
+
+
+def test_a_data_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / ".local").write_text("a file where the data folder should be")
+    (tmp_path / ".claude" / "projects").mkdir(parents=True)
+    assert_error(run(tmp_path, "analyze"), 4)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        found = subprocess.run(
+            [sys.executable, "-c", PROGRAM, "analyze", SAMPLES, "--db", ":memory:", "--json"],
+            env=environment(tmp_path),
+            cwd=tmp_path,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert found.returncode == 4
+    assert "Traceback" not in found.stderr
+    assert found.stderr.startswith("ccache: error: ")
+
+
+def test_the_database_on_a_full_disk(tmp_path: Path) -> None:
+    """A limit on the size of files stands in for the disk."""
+    code = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n" + PROGRAM
+    found = subprocess.run(
+        [sys.executable, "-c", code, "analyze", SAMPLES, "--db", str(tmp_path / "h.duckdb")],
+        env=environment(tmp_path),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGXFSZ, signal.SIG_IGN) and None,
+    )
+    assert found.returncode == 4, found.stderr
+    assert "Traceback" not in found.stderr
+    (tmp_path / "h.duckdb").unlink(missing_ok=True)
+    assert run(tmp_path, "analyze", SAMPLES, "--db", str(tmp_path / "h.duckdb"))[0] == 0
+
+
+def test_a_file_that_grows_while_it_is_read(tmp_path: Path) -> None:
+    """Whatever moment the reader saw, the next run has everything."""
+    log = tmp_path / "s.jsonl"
+    arguments = ("analyze", str(log), "--db", str(tmp_path / "h.duckdb"), "--json")
+
+    def lines(first: int) -> str:
+        message = {"model": "m", "usage": {"input_tokens": 1}}
+        return "".join(
+            json.dumps({"type": "assistant", "message": {"id": f"msg_{number}", **message}}) + "\n"
+            for number in range(first, first + 500)
+        )
+
+    log.write_text(lines(0))
+    with start(tmp_path, *arguments) as process:
+        for step in range(1, 40):
+            with open(log, "a") as stream:
+                stream.write(lines(step * 500))
+            time.sleep(0.02)
+        assert process.communicate(timeout=60)[1] == ""
+    code, output, errors = run(tmp_path, *arguments)
+    assert code == 0, errors
+    assert totals(output)["requests"] == 20_000
