@@ -57,6 +57,9 @@ def check_json(report: CheckReport) -> dict[str, Any]:
             }
             for row in report.by_reason
         ],
+        "unforeseen_by_cause": [
+            {"cause": row.cause, "misses": row.misses, "lost_tokens": row.lost_tokens} for row in report.unforeseen
+        ],
         "rows": [_row(row) for row in report.rows],
     }
 
@@ -127,6 +130,11 @@ def check_markdown(report: CheckReport) -> str:
         ]
         header = ("Rule", "Requests", "Agree", "Misses called", "False alarms", "Misses not seen", "Because")
         lines += markdown_table(header, rows)
+        found = [
+            (escape_markdown(row.cause), format_count(row.misses), format_tokens(row.lost_tokens))
+            for row in report.unforeseen
+        ]
+        lines += markdown_table(("Cause of misses not seen", "Misses", "Lost"), found) if found else []
     return "\n".join(lines) + "\n"
 
 
@@ -149,6 +157,16 @@ def render_check(report: CheckReport, console: Console, *, top: int = 15) -> Non
         table.add_row(Text(cells[0], "bold"), *map(Text, cells[1:]), *because)
     screen.line(table)
     screen.line(Text("hit, false: misses predicted that did and did not happen; unseen: misses not predicted", "dim"))
+    if report.unforeseen:
+        screen.heading("Misses that no rule foresaw, by the cause found afterwards")
+        table = screen.table()
+        table.add_column("", no_wrap=True, overflow=screen.cut, width=21)
+        for name in ("misses", "lost"):
+            table.add_column(name, justify="right", no_wrap=True, overflow=screen.cut, width=8)
+        table.add_column("", ratio=1)
+        for row in report.unforeseen[:top]:
+            table.add_row(Text(row.cause), Text(format_count(row.misses)), Text(format_tokens(row.lost_tokens)), "")
+        screen.line(table)
     _parting(screen, report, top)
 
 

@@ -1,27 +1,29 @@
 """The log predicted one step ahead: what each request should read, from the log before it, beside what it read."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import duckdb
 
 from analyzer.prices import PriceTable
 from analyzer.queries import Scope
 from analyzer.queries.history import Chain, LoggedRequest, read_chains
+from analyzer.queries.rebuilds import judged
 from analyzer.queries.scope import select
 from analyzer.whatif.prediction import Prediction, Predictor, is_loss, tolerance
-from analyzer.whatif.results import CauseScore, Checked, CheckReport, Score
+from analyzer.whatif.results import CauseScore, Checked, CheckReport, Score, Unforeseen
 
 
 def check(connection: duckdb.DuckDBPyConnection, scope: Scope, prices: PriceTable | None = None) -> CheckReport:
     """Every request in scope that has a predecessor in its chain, in order of its start."""
     select(connection, scope, prices)
     shown = {row[0] for row in connection.execute("SELECT request_key FROM shown").fetchall()}
-    return scored(checked(read_chains(connection), shown))
+    causes = {rebuild.message_id: rebuild.cause for rebuild in judged(connection)}
+    return scored(checked(read_chains(connection), shown), causes)
 
 
 def checked(history: Sequence[Chain], shown: Collection[str]) -> list[Checked]:
     """Predict each request of `history` when it starts; learn from each when it is answered."""
-    judged = {number for number, chain in enumerate(history) if any(r.usage.cache_creation_tokens for r in chain)}
+    wrote = {number for number, chain in enumerate(history) if any(r.usage.cache_creation_tokens for r in chain)}
     predictor = Predictor()
     predicted: dict[tuple[int, int], Prediction] = {}
     found = []
@@ -36,7 +38,7 @@ def checked(history: Sequence[Chain], shown: Collection[str]) -> list[Checked]:
             continue
         guess = predictor.predict(row.chain, previous, row.known)
         predicted[number, place] = guess
-        if row.native and number in judged and row.key in shown:
+        if row.native and number in wrote and row.key in shown:
             found.append(_compared(previous, row, guess))
     return found
 
@@ -72,7 +74,13 @@ def _compared(previous: LoggedRequest, row: LoggedRequest, guess: Prediction) ->
     )
 
 
-def scored(rows: Sequence[Checked]) -> CheckReport:
+def scored(rows: Sequence[Checked], causes: Mapping[str | None, str]) -> CheckReport:
+    """`causes`: message id -> what the miss report says of it."""
+    unforeseen: dict[str, list[int]] = {}
+    for row in rows:
+        if row.is_miss and not row.predicted_miss:
+            lost = row.readable_tokens - row.logged_read_tokens
+            unforeseen.setdefault(causes.get(row.message_id, "unknown"), []).append(lost)
     reasons: dict[str, list[Checked]] = {}
     for row in rows:
         reasons.setdefault(row.reason, []).append(row)
@@ -89,6 +97,10 @@ def scored(rows: Sequence[Checked]) -> CheckReport:
                 misses_overlooked=sum(row.is_miss and not row.predicted_miss for row in found),
             )
             for reason, found in sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))
+        ),
+        unforeseen=tuple(
+            Unforeseen(cause, len(lost), sum(lost))
+            for cause, lost in sorted(unforeseen.items(), key=lambda item: (-len(item[1]), item[0]))
         ),
         rows=tuple(rows),
     )

@@ -5,18 +5,19 @@ lifetime from the start of the request that wrote or read an entry; one cache pe
 (tools, system, speed, effort, earlier messages); what Claude Code keeps and breaks (compaction, resume, upgrades).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from analyzer.queries.history import Circumstances, LoggedRequest
 
 LARGEST_START = 50_000
 """Tools and system prompt measure 5K-35K in published reports; a first read above this is a copied conversation."""
-EFFORT_KEEPS_CACHE = ("opus-5-5", "fable-5-1", "fable-5-2", "mythos-5-1", "mythos-5-2")
 EFFORT_KEEPS_SINCE = (2, 1, 260)
-TOOL_SEARCH_FROM = (2, 1, 119)
+EFFORT_KEEPS_CACHE = ("opus-5-5", "fable-5-1", "fable-5-2", "mythos-5-1", "mythos-5-2")
 UPGRADE_KEPT_SINCE = (2, 1, 265)
-PINNED_AFTER = 2
+"""From about here a resumed conversation keeps the system prompt it began with (Claude Code docs)."""
+PINNED_AFTER = 3
+"""As many equal low reads in a row as make a pinned floor; fewer are coincidence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,8 @@ class Predictor:
     def __init__(self) -> None:
         self._chains: dict[str, _Seen] = {}
         self._starts: dict[tuple[str, str, str], _Start] = {}
+        # Where a loaded tool goes, ahead of the prompt or behind it, is the program's habit: it holds for a version.
+        self._search_keeps: dict[str | None, bool] = {}
 
     def predict(self, chain: str, previous: LoggedRequest, known: Circumstances) -> Prediction:
         """The read of the request that follows `previous` in `chain`, before anything of its answer is known."""
@@ -73,11 +76,13 @@ class Predictor:
         readable = min(previous.readable_tokens, known.prompt_tokens)
         for rule in _RULES:
             reason = rule(seen, previous, known)
-            if reason is None:
+            if reason is None or (reason == "deferred_tool_loaded" and self._search_keeps.get(known.version)):
                 continue
             if reason == "model_changed":
                 return Prediction(min(readable, self._other_model(seen, known)), reason)
-            if reason.startswith("ttl_expired"):
+            if reason.startswith("ttl_expired") or (
+                reason in ("compaction", "messages_rewritten") and _expired(seen, previous, known)
+            ):
                 return Prediction(min(readable, self._after_expiry(seen, known)), reason)
             if reason == "rewind_or_branch":
                 assert known.parent_message_id is not None
@@ -97,6 +102,8 @@ class Predictor:
         elif usage.cache_creation_5m_tokens:
             seen.ttl_s = 300
         lost = previous is not None and is_loss(previous.readable_tokens, read)
+        if previous is not None and "ToolSearch" in previous.tools and reason in ("kept", "deferred_tool_loaded"):
+            self._search_keeps[known.version] = not lost
         if lost and reason.startswith("ttl_expired"):
             seen.expired_read = read
         elif lost and read:
@@ -194,7 +201,7 @@ def _shrank(_: _Seen, previous: LoggedRequest, known: Circumstances) -> str | No
 
 def _tool_search(_: _Seen, previous: LoggedRequest, known: Circumstances) -> str | None:
     """A deferred tool that is loaded joins `tools`, ahead of everything else."""
-    return "deferred_tool_loaded" if "ToolSearch" in previous.tools and version_of(known) >= TOOL_SEARCH_FROM else None
+    return "deferred_tool_loaded" if "ToolSearch" in previous.tools else None
 
 
 def _pinned(seen: _Seen, previous: LoggedRequest, known: Circumstances) -> str | None:
@@ -220,17 +227,6 @@ _RULES: tuple[Rule, ...] = (
 def version_of(known: Circumstances) -> tuple[int, ...]:
     parts = (known.version or "").split("-")[0].split(".")
     return tuple(int(part) for part in parts) if all(part.isdecimal() for part in parts) else ()
-
-
-def in_time_order(history: Sequence[Sequence[LoggedRequest]]) -> list[tuple[int, int]]:
-    """(chain, place) of every request: by start, never against a chain's own order."""
-    order: list[tuple[float, int, int]] = []
-    for number, chain in enumerate(history):
-        latest = float("-inf")
-        for place, row in enumerate(chain):
-            latest = max(latest, row.known.started_at_s)
-            order.append((latest, number, place))
-    return [(number, place) for _, number, place in sorted(order)]
 
 
 def _kind(known: Circumstances) -> tuple[str, str, str]:

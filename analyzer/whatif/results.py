@@ -107,10 +107,20 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
+class Unforeseen:
+    """Misses that no rule predicted, by the cause that the miss report finds for them afterwards."""
+
+    cause: str
+    misses: int
+    lost_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class CheckReport:
     score: Score
     without_expected: Score
     by_reason: tuple[CauseScore, ...]
+    unforeseen: tuple[Unforeseen, ...]
     rows: tuple[Checked, ...]
 
 
