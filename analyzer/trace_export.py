@@ -7,9 +7,9 @@ Keys are numbers and hashes: no name, path or text of the log stands in a trace.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2s
-from itertools import pairwise, replace
+from itertools import pairwise
 
 import duckdb
 
