@@ -155,19 +155,23 @@ def render_subagents(report: SubagentReport, console: Console, *, top: int = 15)
     table.add_column("when (UTC)", no_wrap=True, overflow=screen.cut, min_width=11)
     table.add_column("type", no_wrap=True, overflow=screen.cut, min_width=8, max_width=20)
     if wide:
-        table.add_column("model", no_wrap=True, overflow=screen.cut, max_width=24)
+        table.add_column("model", no_wrap=True, overflow=screen.cut, max_width=20)
     for name in ("read", "written", "cost"):
         table.add_column(name, justify="right", no_wrap=True, overflow=screen.cut, min_width=7)
-    table.add_column("verdict and whose prefix", ratio=1, overflow="fold")
+    table.add_column("verdict, whose prefix", ratio=1, overflow="fold")
     for spawn in kept:
         table.add_row(
             Text(f"{spawn.started_at:%m-%d %H:%M}"),
             screen.name(spawn.agent_type),
-            *([screen.name(spawn.model)] if wide else []),
+            *([screen.name(spawn.model.removeprefix("claude-"))] if wide else []),
             Text(format_tokens(spawn.first_read_tokens)),
             Text(format_tokens(spawn.first_creation_tokens)),
             Text(format_usd(spawn.cost_usd)),
-            Text.assemble(spawn.verdict, " ", screen.name(_whose(spawn, wide), "dim")),
+            Text.assemble(
+                spawn.verdict,
+                "\n" if spawn.whose and screen.width < 130 else " ",
+                screen.name(_whose(spawn, wide), "dim"),
+            ),
         )
     screen.line(table)
     if len(kept) < len(report.spawns):
@@ -184,8 +188,8 @@ def _estimate(row: SpawnTotals, amount: Decimal) -> str:
 def _whose(spawn: SpawnRow, wide: bool) -> str:
     if spawn.whose is None:
         return ""
-    who = spawn.whose if wide else "/".join(part[:8] for part in spawn.whose.split("/"))
-    when = f", {spawn.written_at:%m-%d %H:%M:%S}" if wide and spawn.written_at else ""
+    who = "/".join(part[:8] for part in spawn.whose.split("/"))
+    when = f", {spawn.written_at:%H:%M:%S}" if wide and spawn.written_at else ""
     return f"{who}{when}"
 
 

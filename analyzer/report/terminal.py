@@ -24,9 +24,9 @@ def render_analyze(report: AnalyzeReport, console: Console, *, top: int = 10) ->
     screen = Screen(console)
     _spend(screen, report)
     if report.totals.usage.requests:
-        render_findings(screen, report.findings)
         _shares(screen, report.totals)
         _cache(screen, report.totals)
+        render_findings(screen, report.findings)
         _days(screen, report)
         _groups(screen, "Models", report.by_model, top, "model")
         _groups(screen, "Projects", report.by_project, top, "project")
@@ -109,14 +109,14 @@ def _cache(screen: Screen, totals: Totals) -> None:
     elif saved < 0:
         saving += ": writes cost more than reads gave back"
     table.add_row("Saved", Text(money(saved), "bold green" if saved >= 0 else "bold red"), saving)
-    for name, style, tokens, events, event, cost in (
-        ("Rewritten, misses", "bold red", totals.miss_rewritten_tokens, totals.misses, "misses",
+    for name, style, tokens, events, one, many, cost in (
+        ("Rewritten, misses", "bold red", totals.miss_rewritten_tokens, totals.misses, "miss", "misses",
          totals.miss_rewrite_cost_usd),
-        ("Rewritten, expected", "bold", totals.expected_rewritten_tokens, totals.expected_rebuilds, "rebuilds",
+        ("Rewritten, expected", "bold", totals.expected_rewritten_tokens, totals.expected_rebuilds, "rebuild", "rebuilds",
          totals.expected_rewrite_cost_usd),
     ):  # fmt: skip
         shown = Text(format_tokens(tokens), style if tokens else "")
-        table.add_row(name, shown, f"tokens in {format_count(events)} {event}, {money(cost)}")
+        table.add_row(name, shown, f"tokens in {format_count(events)} {one if events == 1 else many}, {money(cost)}")
     screen.line(table)
 
 
