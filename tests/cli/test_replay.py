@@ -272,8 +272,6 @@ def test_a_session_of_the_logs_by_id_and_latest(ccache) -> None:
     assert code == 0, err
     found = json.loads(out)
     assert all(row["message_id"].startswith("msg_") and row["logged"] for row in found["requests"])
-    assert found["totals"]["logged_read_tokens"] == sum(
-        row["logged"]["cache_read_tokens"] for row in found["requests"]
-    )
+    assert found["totals"]["logged_read_tokens"] == sum(row["logged"]["cache_read_tokens"] for row in found["requests"])
     assert_error(ccache("replay", "no-such-session", logs, "--db", ":memory:"), 2, "no-such-session")
     assert_error(ccache("replay", "latest", "missing", "--db", ":memory:"), 3, "missing")
