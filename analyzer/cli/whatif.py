@@ -54,11 +54,13 @@ def whatif(
     else:
         from rich.console import Console
 
-        report.render_whatif(found, Console(), top=top)
+        from analyzer.report.whatif_screen import render_whatif
+
+        render_whatif(found, Console(), top=top)
 
 
 def _print_explanation(found: "Explanation", format: options.Format) -> None:
-    from analyzer.report import whatif as report
+    from analyzer.report import whatif_explained as report
 
     if format in ("json", "csv"):
         options.print_json(report.explanation_json(found))

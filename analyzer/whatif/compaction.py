@@ -31,7 +31,7 @@ def compacted_at(work: Work, bill: list[Billed], limit: int) -> list[Billed]:
                 if grown > limit and start + AFTER_START < context:
                     billed = work.main_bill.get(logged.key)
                     if billed is not None:
-                        call = Usage(0, context, 0, 0, SUMMARY_OUTPUT)
+                        call = _summary_call(billed.usage, context, before)
                         added.append(Billed(billed.row, call, billed.terms, billed.at, 0, added=True))
                         changed[logged.key] = _begun_anew(billed.usage, start, shorter)
                     context = shorter
@@ -77,6 +77,14 @@ def without(usage: Usage, tokens: int, start: int) -> Usage:
         usage.cache_creation_1h_tokens - hour,
         usage.output_tokens,
     )
+
+
+def _summary_call(usage: Usage, context: int, before: int) -> Usage:
+    """The request that writes the summary reads the context; where the log lost it, this call would have."""
+    if usage.cache_read_tokens * 2 >= before:
+        return Usage(0, context, 0, 0, SUMMARY_OUTPUT)
+    hour = context if usage.cache_creation_1h_tokens else 0
+    return Usage(0, 0, context - hour, hour, SUMMARY_OUTPUT)
 
 
 def _begun_anew(usage: Usage, start: int, prompt: int) -> Usage:

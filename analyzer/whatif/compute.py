@@ -69,7 +69,7 @@ class Scenarios:
         if changes.tier == "priority":
             return Outcome(plan, self.bill, self.actual.costs, (), priced=False)
         if changes.list_prices is False and not self._till.own_prices:
-            return Outcome(plan, self.bill, self.actual.costs, ("needs --prices FILE",), priced=False)
+            return Outcome(plan, self.bill, self.actual.costs, ("give them with --prices FILE",), priced=False)
         bill, notes = self._with_tokens(changes)
         if changes.model is not None:
             bill, more = _on_model(bill, changes.model)

@@ -60,12 +60,8 @@ class WhatIfReport:
     cheaper_without_cache: tuple[ChainCosts, ...]
     price_source: str
     price_date: str
-
-    @property
-    def best(self) -> ScenarioRow | None:
-        """The cheapest scenario that is a setting or habit and leaves model, tier and answers alone."""
-        own = [row for row in self.scenarios if row.kind in ("cache", "work") and (row.delta_usd or 0) < 0]
-        return min(own, key=lambda row: row.delta_usd or Decimal(0), default=None)
+    chosen: bool = False
+    """Whether the scenarios were asked for by name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ def whatif(
         cheaper_without_cache=_cheaper_without_cache(scenarios),
         price_source=prices.source if prices is not None else source,
         price_date=date,
+        chosen=bool(names),
     )
 
 

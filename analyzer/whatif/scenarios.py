@@ -116,7 +116,7 @@ FIXED: dict[str, Plan] = dict(
             "price",
             "exact",
             Changes(list_prices=False),
-            "the rates of --prices FILE",
+            "your own rates",
             SAME_TOKENS,
             "with --prices FILE, actual is at these rates already, and list-prices shows the difference",
         ),
@@ -372,7 +372,7 @@ def compaction_plan(tokens: int) -> Plan:
         gist,
         (
             gist,
-            "the compaction call reads the context and answers with a summary of 4,000 tokens",
+            "the compaction call reads the context (writes it, where the log lost it) and answers with 4,000 tokens",
             "after it the context is what the conversation began with and 12,000 tokens of summary and files",
             "the work goes on as logged, with the same new content; logged compactions stay where they were",
         ),
