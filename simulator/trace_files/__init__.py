@@ -67,19 +67,23 @@ def read_trace(path: Path | str, block_tokens: int | None = None) -> list[Reques
 def write_trace(
     path: Path | str,
     trace: Trace,
-    trace_format: Literal["ccache", "mooncake"] = "ccache",
+    trace_format: TraceFormat = "ccache",
     *,
-    block_tokens: int = mooncake.BLOCK_TOKENS,
+    block_tokens: int | None = None,
     extra_fields: Iterable[mooncake.ExtraField] = (),
 ) -> None:
-    """Write `trace` so that `read_trace` and, in the Mooncake format, other engines can replay it.
+    """Write `trace` so that `read_trace` and, in the other two formats, other engines can replay it.
 
-    The Mooncake format keeps arrival times, lengths and shared prefixes in blocks of `block_tokens`; breakpoints,
-    TTLs, usage and chains are lost. A path that ends in `.gz` is compressed. The file appears once it is complete.
+    Mooncake and WEKA files keep arrival times, lengths and shared prefixes in blocks of `block_tokens` (512 and 64
+    where it is not given), WEKA files also models, chains and the times at which responses began; breakpoints, TTLs and
+    usage are lost. A path that ends in `.gz` is compressed. The file appears once it is complete.
     Raises TraceError, also for a trace that could not be read back.
     """
     if trace_format == "mooncake":
-        write_lines(Path(path), mooncake.encode(trace, block_tokens, frozenset(extra_fields)))
+        size = mooncake.BLOCK_TOKENS if block_tokens is None else block_tokens
+        write_lines(Path(path), mooncake.encode(trace, size, frozenset(extra_fields)))
+    elif trace_format == "weka":
+        write_lines(Path(path), weka.encode(trace, weka.BLOCK_TOKENS if block_tokens is None else block_tokens))
     else:
         write_lines(Path(path), lossless.encode(trace))
 
@@ -87,7 +91,9 @@ def write_trace(
 def _format(first: Line) -> TraceFormat:
     try:
         fields = msgspec.json.decode(first.data, type=dict[str, msgspec.Raw])
-    except msgspec.DecodeError:
+    except RecursionError:
+        raise first.error("nested too deep", "trace files are JSON lines or one JSON object") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
         if first.data.lstrip().startswith(b"{") and first.number == 1 and not first.data.rstrip().endswith(b"}"):
             return "weka"  # an object over several lines, which WEKA files are allowed to be
         raise first.error("this is not a JSON object", "trace files are JSON lines or one JSON object") from None

@@ -15,8 +15,14 @@ from simulator.errors import TraceError
 MAX_LINE_BYTES: Final = 1 << 28
 """256 MiB: a prompt of a million one-token blocks takes a thirtieth of it; more is not a trace."""
 
-Tokens = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
-Seconds = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
+MAX_TOKENS: Final = 10**9
+MAX_COUNT: Final = 10**6
+"""Segments of a prompt, and positions of a segment."""
+MAX_SECONDS: Final = 1e12
+
+Tokens = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+Seconds = Annotated[float, msgspec.Meta(ge=-MAX_SECONDS, le=MAX_SECONDS)]
 Row = TypeVar("Row")
 
 
@@ -50,6 +56,8 @@ def read_lines(path: Path) -> Iterator[Line]:
             number = 0
             while data := stream.readline(MAX_LINE_BYTES):
                 number += 1
+                if number == 1:
+                    data = data.removeprefix(b"\xef\xbb\xbf")
                 if len(data) == MAX_LINE_BYTES and not data.endswith(b"\n"):
                     raise TraceError(f"{path}, line {number}: longer than {MAX_LINE_BYTES >> 20} MiB", "not a trace")
                 if not data.isspace():

@@ -4,19 +4,17 @@ The first line is `{"format": "ccache-trace", "version": 1}`; every other line i
 not repeated: `shared_segments` counts the leading segments equal to those of the request before it in the same chain.
 """
 
-import math
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
 
-from simulator.errors import TraceError
 from simulator.trace import Request, Segment, Trace, Ttl, Usage, shared_segments
-from simulator.trace_files.lines import Line, Seconds, Tokens
+from simulator.trace_files import writable
+from simulator.trace_files.lines import Count, Line, Seconds, Tokens
 
 FORMAT: Final = "ccache-trace"
 VERSION: Final = 1
-Count = Annotated[int, msgspec.Meta(ge=0, le=10**6)]
 
 
 class _Header(msgspec.Struct):
@@ -95,42 +93,26 @@ def decode(lines: Iterable[Line]) -> Iterator[Request]:
 
 def encode(trace: Trace) -> Iterator[bytes]:
     """The lines of a trace. Raises TraceError for a trace that `decode` would refuse."""
-    encoder = msgspec.json.Encoder()
-    yield encoder.encode(_Header(FORMAT, VERSION)) + b"\n"
+    yield msgspec.json.encode(_Header(FORMAT, VERSION)) + b"\n"
     last_prompt: dict[str, tuple[Segment, ...]] = {}
     known: set[str] = set()
     for request in trace:
+        if request.id in known:
+            raise writable.refused(request, "its id occurs twice")
+        if request.parent is not None and request.parent not in known:
+            raise writable.refused(request, f"its parent {request.parent!r:.80} does not come before it")
+        known.add(request.id)
         shared = shared_segments(last_prompt.get(request.chain, ()), request.segments)
         last_prompt[request.chain] = request.segments
-        own = request.segments[shared:]
-        _check(request, own, known)
-        known.add(request.id)
+        writable.check(request, request.segments[shared:])
         usage = request.logged
         row = _Row(
             request.id, request.chain, request.model, request.started_at_s, request.response_began_at_s,
-            [_Segment(s.key, s.tokens, s.positions, s.breakpoint) for s in own], request.output_tokens,
-            request.parent, request.scope, request.salt, shared,
+            [_Segment(s.key, s.tokens, s.positions, s.breakpoint) for s in request.segments[shared:]],
+            request.output_tokens, request.parent, request.scope, request.salt, shared,
             None if usage is None else _Usage(
                 usage.input_tokens, usage.cache_read_tokens, usage.cache_creation_5m_tokens,
                 usage.cache_creation_1h_tokens, usage.output_tokens,
             ),
         )  # fmt: skip
-        try:
-            yield encoder.encode(row) + b"\n"
-        except UnicodeEncodeError:
-            raise _refused(request, "a name in it is not valid Unicode") from None
-
-
-def _check(request: Request, segments: tuple[Segment, ...], known: set[str]) -> None:
-    if request.id in known:
-        raise _refused(request, "its id occurs twice")
-    if request.parent is not None and request.parent not in known:
-        raise _refused(request, f"its parent {request.parent!r:.80} does not come before it")
-    if not (math.isfinite(request.started_at_s) and math.isfinite(request.response_began_at_s)):
-        raise _refused(request, "its time is not a number")
-    if request.output_tokens < 0 or any(s.tokens < 0 or s.positions < 0 for s in segments):
-        raise _refused(request, "it has a negative count")
-
-
-def _refused(request: Request, why: str) -> TraceError:
-    return TraceError(f"request {request.id!r:.80} cannot be written: {why}", "correct the trace before writing it")
+        yield writable.encode(request, row)

@@ -11,6 +11,7 @@ import msgspec
 
 from simulator.errors import TraceError
 from simulator.trace import Request, Segment, Trace
+from simulator.trace_files import writable
 from simulator.trace_files.lines import Line, Tokens
 
 BLOCK_TOKENS: Final = 512
@@ -84,41 +85,43 @@ def encode(trace: Trace, block_tokens: int, extra_fields: frozenset[ExtraField])
     """
     if block_tokens < 1:
         raise TraceError(f"a block of {block_tokens} tokens", "choose at least 1 token a block")
-    encoder = msgspec.json.Encoder()
-    ids = _Ids()
+    ids = BlockIds(block_tokens)
     arrivals = sorted(trace, key=lambda request: request.started_at_s)
     for request in arrivals:
+        writable.check(request, request.segments)
         prompt_tokens = sum(segment.tokens for segment in request.segments)
         row: dict[str, Any] = {
             "timestamp": round((request.started_at_s - arrivals[0].started_at_s) * 1000),
             "input_length": prompt_tokens,
             "output_length": request.output_tokens,
-            "hash_ids": list(ids.of(request, block_tokens)),
+            "hash_ids": list(ids.of(request)),
         }
         if "block_size" in extra_fields:
             row["block_size"] = block_tokens
         if "session_id" in extra_fields:
             row["session_id"] = request.chain
-        yield encoder.encode(row) + b"\n"
+        yield writable.encode(request, row)
 
 
-class _Ids:
+class BlockIds:
     """Dense ids of prompt positions, in order of first use. A position is a path of segments and an offset in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, block_tokens: int) -> None:
+        self._block_tokens = block_tokens
         self._paths: dict[tuple[object, ...], int] = {}
         self._blocks: dict[tuple[int, int], int] = {}
 
-    def of(self, request: Request, block_tokens: int) -> Iterator[int]:
+    def of(self, request: Request, partial: bool = True) -> Iterator[int]:
+        """The ids of a prompt's blocks, of the last, partial one only if asked for."""
         path = self._paths.setdefault((request.model, request.scope, request.salt), len(self._paths))
         begin = 0
-        boundary = block_tokens
+        boundary = self._block_tokens
         for segment in request.segments:
             path = self._paths.setdefault((path, segment.key, segment.tokens), len(self._paths))
             end = begin + segment.tokens
             while boundary <= end:
                 yield self._blocks.setdefault((path, boundary - begin), len(self._blocks))
-                boundary += block_tokens
+                boundary += self._block_tokens
             begin = end
-        if begin > boundary - block_tokens:
+        if partial and begin > boundary - self._block_tokens:
             yield self._blocks.setdefault((path, 0), len(self._blocks))

@@ -6,14 +6,17 @@ tokens, local to one file; the last, partial block of a prompt has none.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from simulator.errors import TraceError
-from simulator.trace import Request
+from simulator.trace import Request, Trace
+from simulator.trace_files import writable
 from simulator.trace_files.lines import Seconds, Tokens
-from simulator.trace_files.mooncake import Blocks, HashId
+from simulator.trace_files.mooncake import BlockIds, Blocks, HashId
+
+BLOCK_TOKENS: Final = 64
 
 
 class _Call(msgspec.Struct, tag_field="type"):
@@ -43,7 +46,7 @@ class _Subagent(msgspec.Struct, tag_field="type", tag="subagent"):
 class _Session(msgspec.Struct):
     id: str
     requests: list[_Plain | _Streamed | _Subagent]
-    block_size: Annotated[int, msgspec.Meta(ge=1, le=10**6)] = 64
+    block_size: Annotated[int, msgspec.Meta(ge=1, le=10**6)] = BLOCK_TOKENS
 
 
 def decode(path: Path, data: bytes) -> Iterator[Request]:
@@ -89,5 +92,58 @@ def decode(path: Path, data: bytes) -> Iterator[Request]:
             )  # fmt: skip
             previous[chain] = (request_id, first)
 
-    walk(session.requests, session.id, 0.0)
+    try:
+        walk(session.requests, session.id, 0.0)
+    except RecursionError:
+        raise TraceError(f"{path}: sub-agents are nested too deep", "not a session that an agent ran") from None
     yield from sorted(requests, key=lambda request: request.started_at_s)
+
+
+def encode(trace: Trace, block_tokens: int) -> Iterator[bytes]:
+    """One session that holds all of `trace`: the chain of the first arrival, and every other chain as a sub-agent.
+
+    Times count from the first arrival, a sub-agent's from its marker. What a trace does not know (kinds of content,
+    stop reasons) is left empty. Prompts of different model, scope or salt share no id. Raises TraceError.
+    """
+    if block_tokens < 1:
+        raise TraceError(f"a block of {block_tokens} tokens", "choose at least 1 token a block")
+    arrivals = sorted(trace, key=lambda request: request.started_at_s)
+    if not arrivals:
+        raise TraceError("the trace holds no requests", "write a trace with at least one request")
+    ids = BlockIds(block_tokens)
+    main, begin = arrivals[0].chain, arrivals[0].started_at_s
+    entries: list[dict[str, Any]] = []
+    agents: dict[str, dict[str, Any]] = {}
+    idle_since: dict[str, float] = {}
+    for request in arrivals:
+        writable.check(request, request.segments)
+        into, since = entries, begin
+        if request.chain != main:
+            if request.chain not in agents:
+                agents[request.chain] = {
+                    "t": _seconds(request.started_at_s - begin), "type": "subagent", "agent_id": request.chain,
+                    "requests": [], "models": [],
+                }  # fmt: skip
+                entries.append(agents[request.chain])
+            agent = agents[request.chain]
+            into, since = agent["requests"], begin + agent["t"]
+            if request.model not in agent["models"]:
+                agent["models"].append(request.model)
+        waited = max(0.0, request.response_began_at_s - request.started_at_s)
+        think = max(0.0, request.started_at_s - idle_since.get(request.chain, request.started_at_s))
+        idle_since[request.chain] = request.started_at_s + waited
+        into.append({
+            "t": max(0.0, _seconds(request.started_at_s - since)), "type": "s", "model": request.model,
+            "in": sum(segment.tokens for segment in request.segments), "out": request.output_tokens,
+            "hash_ids": list(ids.of(request, partial=False)), "input_types": [], "output_types": [], "stop": "",
+            "ttft": _seconds(waited), "api_time": _seconds(waited), "think_time": _seconds(think),
+        })  # fmt: skip
+    session = {
+        "id": main, "models": list(dict.fromkeys(request.model for request in arrivals)), "block_size": block_tokens,
+        "hash_id_scope": "local", "requests": entries,
+    }  # fmt: skip
+    yield writable.encode(arrivals[0], session)
+
+
+def _seconds(value: float) -> float:
+    return round(value, 6)
