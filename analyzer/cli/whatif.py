@@ -1,5 +1,7 @@
 """`ccache whatif`: what the logged work would have cost otherwise, and whether the log can be predicted."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -8,6 +10,7 @@ from analyzer.cli import options
 
 if TYPE_CHECKING:
     from analyzer.whatif.results import Explanation
+    from analyzer.whatif.run import Progress
 
 By = Literal["project", "session", "model"]
 
@@ -44,7 +47,8 @@ def whatif(
             plan = run.explain(connection, scope, asked.prices, explain, now=now)
             _print_explanation(plan, asked.format)
             return
-        found = run.whatif(connection, scope, asked.prices, names=scenario or (), by=by, now=now)
+        with _bar() as progress:
+            found = run.whatif(connection, scope, asked.prices, names=scenario or (), by=by, now=now, progress=progress)
     if asked.format == "json":
         options.print_json(report.whatif_json(found))
     elif asked.format == "csv":
@@ -57,6 +61,24 @@ def whatif(
         from analyzer.report.whatif_screen import render_whatif
 
         render_whatif(found, Console(), top=top)
+
+
+@contextmanager
+def _bar() -> "Iterator[Progress | None]":
+    """A bar with the scenario at work, on a terminal; nothing when piped."""
+    import sys
+
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as ProgressBar
+
+    columns = (BarColumn(), TextColumn("{task.completed}/{task.total}"), TextColumn("{task.description}"))
+    with ProgressBar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("")
+        yield lambda done, total, name: bar.update(task, completed=done, total=total, description=name)
 
 
 def _print_explanation(found: "Explanation", format: options.Format) -> None:

@@ -60,6 +60,7 @@ class Scenarios:
         self.unpriced = {billed.row.key for billed, cost in logged if cost is None and billed.row.main}
         priced = [(billed, cost) for billed, cost in logged if cost is not None]
         self.bill = [billed for billed, _ in priced]
+        work.keep(self.bill)
         self._logged_cost = {id(billed): cost for billed, cost in priced}
         self.actual = Outcome(ACTUAL, self.bill, [cost for _, cost in priced], ())
 

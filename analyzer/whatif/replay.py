@@ -11,7 +11,7 @@ from analyzer.trace_export import Exported
 from analyzer.whatif.prediction import broken_by_change
 from analyzer.whatif.work import Billed, Work, is_main
 from simulator.policy import Policy, simulate
-from simulator.trace import Segment, Ttl, Usage
+from simulator.trace import Request, Segment, Ttl, Usage
 
 TtlOf = Callable[[Exported], Ttl | None]
 
@@ -59,9 +59,19 @@ def replayed(
         if one_speed and request.salt != "standard":
             request = replace(request, salt="standard")
         requests.append(request)
-    if all(request is item.request for request, item in zip(requests, work.trace, strict=True)):
-        return work.as_set
-    return dict(zip((request.id for request in requests), simulate(requests, Policy()), strict=True))
+    touched = {
+        _kind(request)
+        for item, new in zip(work.trace, requests, strict=True)
+        if new is not item.request
+        for request in (item.request, new)
+    }
+    affected = [request for request in requests if _kind(request) in touched]
+    return {**work.as_set, **dict(zip((request.id for request in affected), simulate(affected, Policy()), strict=True))}
+
+
+def _kind(request: Request) -> tuple[str, str, str]:
+    """Requests of different kinds never share an entry, so that a kind without a change keeps its result."""
+    return request.scope, request.model, request.salt
 
 
 def _with_ttl(segments: tuple[Segment, ...], ttl: Ttl, marked: dict[tuple[int, Ttl], Segment]) -> tuple[Segment, ...]:

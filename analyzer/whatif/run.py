@@ -1,6 +1,6 @@
 """What-ifs of a scope: the table of scenarios, its groups, one scenario explained."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from datetime import datetime
 from decimal import Decimal
@@ -21,6 +21,7 @@ from analyzer.whatif.tariff import Till
 from analyzer.whatif.work import Work
 
 By = Literal["project", "session", "model"]
+Progress = Callable[[int, int, str], None]
 SHOWN_CHAINS = 8
 
 
@@ -32,16 +33,24 @@ def whatif(
     names: Sequence[str] = (),
     by: By | None = None,
     now: datetime,
+    progress: Progress | None = None,
 ) -> WhatIfReport:
-    """Every scenario asked for (all, if none is), over the requests in scope. Raises UsageError for an unknown name."""
+    """Every scenario asked for (all, if none is), over the requests in scope. Raises UsageError for an unknown name.
+
+    `progress` is called with (scenarios done, scenarios in all, name of the next).
+    """
     plans = plans_of(names or default_names(own_prices=prices is not None))
     scenarios = _opened(connection, scope, prices, now)
-    outcomes = [scenarios.outcome(plan) for plan in plans]
+    outcomes = []
+    for done, plan in enumerate(plans):
+        if progress is not None:
+            progress(done, len(plans), plan.name)
+        outcomes.append(scenarios.outcome(plan))
     source, date = price_source()
     return WhatIfReport(
         actual=scenarios.row(scenarios.actual),
         scenarios=tuple(scenarios.row(outcome) for outcome in outcomes),
-        requests=sum(billed.row.main for billed in scenarios.work.bill),
+        requests=sum(row.main for row in scenarios.work.rows),
         unpriced_requests=len(scenarios.unpriced),
         groups=_groups(scenarios.actual, outcomes, by) if by else (),
         cheaper_without_cache=_cheaper_without_cache(scenarios),

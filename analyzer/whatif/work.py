@@ -32,7 +32,7 @@ class Work:
     def __init__(self, history: Sequence[Chain], rows: Sequence[UsageRow]) -> None:
         self.history = history
         self.rows = rows
-        self.bill = [
+        bill = [
             Billed(
                 row,
                 row.usage,
@@ -42,6 +42,11 @@ class Work:
             )
             for row in rows
         ]
+        self.keep(bill)
+
+    def keep(self, bill: Sequence[Billed]) -> None:
+        """Leave all rows out but these: what has no price is in no scenario."""
+        self.bill = list(bill)
         self.main_bill = {billed.row.key: billed for billed in self.bill if billed.row.main}
 
     @cached_property
