@@ -201,8 +201,8 @@ class _Cache:
         read_ttl: Ttl | None = None
         if hit is not None:
             read_ttl = self._entries[prompt.nodes[hit]].ttl
-            for entry in map(self._entries.get, prompt.nodes[: hit + 1]):
-                if entry is not None and now - entry.touched <= TTL_SECONDS[entry.ttl]:
+            for entry in filter(None, map(self._entries.get, prompt.nodes[: hit + 1])):
+                if now - entry.touched <= TTL_SECONDS[entry.ttl]:
                     entry.touched = now
         for i, asked in marks.items():
             within_hit = hit is not None and i <= hit

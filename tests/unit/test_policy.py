@@ -1,8 +1,14 @@
-"""Each caching rule on its smallest example."""
+"""Each caching rule on its smallest example.
+
+Sections named in docstrings are those of https://platform.claude.com/docs/en/build-with-claude/prompt-caching.
+"""
+
+import time
+from dataclasses import replace
 
 import pytest
 
-from simulator.policy import Policy, simulate
+from simulator.policy import MIN_CACHEABLE_TOKENS, Policy, simulate
 from simulator.trace import Request, Segment, Ttl, Usage
 
 ANY_SIZE = Policy(min_cacheable_tokens={}, default_min_cacheable_tokens=0)
@@ -24,6 +30,7 @@ def reads(*requests: Request, policy: Policy = ANY_SIZE) -> list[int]:
 
 
 def test_write_then_read_and_the_rest_is_input() -> None:
+    """See "Tracking cache performance": `input_tokens` are those after the last cache breakpoint."""
     prompt = (seg("a", 100, "5m"), seg("b", 30))
     assert simulate([req(0, *prompt), req(10, *prompt)], ANY_SIZE) == [
         Usage(input_tokens=30, cache_creation_5m_tokens=100, output_tokens=7),
@@ -32,30 +39,36 @@ def test_write_then_read_and_the_rest_is_input() -> None:
 
 
 def test_a_shared_prefix_without_a_breakpoint_is_not_read() -> None:
+    """See "How automatic prefix checking works": cache writes happen only at a breakpoint."""
     assert reads(req(0, seg("a"), seg("b", bp="5m")), req(10, seg("a"), seg("c", bp="5m"))) == [0, 0]
 
 
 def test_the_key_is_cumulative() -> None:
+    """See "How automatic prefix checking works": the hash of a position covers everything before it."""
     assert reads(req(0, seg("a"), seg("b", bp="5m")), req(10, seg("x"), seg("b", bp="5m"))) == [0, 0]
 
 
 def test_reading_needs_a_breakpoint() -> None:
+    """See "How automatic prefix checking works": a read looks back from a breakpoint."""
     assert reads(req(0, seg("a", bp="5m")), req(10, seg("a"))) == [0, 0]
 
 
 @pytest.mark.parametrize(("between", "read"), [(18, 100), (19, 0)])
 @pytest.mark.parametrize("lumped", [False, True])
 def test_look_back_is_20_positions_with_the_breakpoint_as_the_first(between: int, read: int, lumped: bool) -> None:
+    """See "How automatic prefix checking works": at most 20 positions, the breakpoint itself being the first."""
     filler = [seg("f", positions=between)] if lumped else [seg(f"f{i}") for i in range(between)]
     assert reads(req(0, seg("a", bp="5m")), req(10, seg("a"), *filler, seg("z", bp="5m"))) == [0, read]
 
 
 def test_each_breakpoint_looks_back() -> None:
+    """See "How automatic prefix checking works": further breakpoints look back from where they are."""
     filler = [seg(f"f{i}") for i in range(30)]
     assert reads(req(0, seg("a", bp="5m")), req(10, seg("a", bp="5m"), *filler, seg("z", bp="5m"))) == [0, 100]
 
 
 def test_more_than_four_breakpoints_are_refused() -> None:
+    """See "When to use multiple breakpoints": up to 4."""
     four = [seg(str(i), bp="5m") for i in range(4)]
     simulate([req(0, *four)], ANY_SIZE)
     with pytest.raises(ValueError, match="5 breakpoints, at most 4"):
@@ -64,14 +77,17 @@ def test_more_than_four_breakpoints_are_refused() -> None:
 
 @pytest.mark.parametrize(("ttl", "age", "read"), [("5m", 300, 100), ("5m", 301, 0), ("1h", 3600, 100), ("1h", 3601, 0)])
 def test_an_entry_lives_through_its_ttl(ttl: Ttl, age: float, read: int) -> None:
+    """See "How prompt caching works": 5 minutes by default, "1-hour cache duration" where asked for."""
     assert reads(req(0, seg("a", bp=ttl)), req(age, seg("a", bp=ttl))) == [0, read]
 
 
 def test_age_counts_from_the_start_of_the_request_not_from_its_response() -> None:
+    """See "How prompt caching works": the lifetime counts from the request's start, not from its response's end."""
     assert reads(req(0, seg("a", bp="5m"), began=60), req(301, seg("a", bp="5m"))) == [0, 0]
 
 
 def test_a_hit_refreshes() -> None:
+    """See "How prompt caching works": the cache is refreshed for no additional cost each time it is used."""
     assert reads(*(req(t, seg("a", bp="5m")) for t in (0, 250, 500, 801))) == [0, 100, 100, 0]
 
 
@@ -94,6 +110,7 @@ def test_a_breakpoint_below_the_hit_gets_an_entry_for_nothing() -> None:
 
 
 def test_5m_before_1h_is_refused_unless_overridden() -> None:
+    """See "Mixing different TTLs": entries with a longer TTL must come first."""
     wrong = req(0, seg("a", bp="5m"), seg("b", bp="1h"))
     with pytest.raises(ValueError, match="longer TTLs must come first"):
         simulate([wrong], ANY_SIZE)
@@ -101,6 +118,7 @@ def test_5m_before_1h_is_refused_unless_overridden() -> None:
 
 
 def test_the_bill_splits_at_hit_one_hour_breakpoint_and_last_breakpoint() -> None:
+    """See "Mixing different TTLs": read to A, write B - A for an hour and C - B for five minutes; the rest is input."""
     prompt = (seg("a", 100, "1h"), seg("b", 20, "1h"), seg("c", 3, "5m"), seg("d", 4))
     usage = simulate([req(0, seg("a", 100, "1h")), req(10, *prompt)], ANY_SIZE)[1]
     assert usage == Usage(4, 100, 3, 20, 7)
@@ -114,12 +132,14 @@ def test_the_bill_splits_at_hit_one_hour_breakpoint_and_last_breakpoint() -> Non
     ("claude-3-7-sonnet-20250219", 1024), ("claude-haiku-5-5", 512), ("claude-opus-4-8[1m]", 1024),
 ])  # fmt: skip
 def test_below_the_models_minimum_nothing_is_cached(model: str, minimum: int) -> None:
+    """See "Cache limitations": the minimum per model; shorter prompts are not cached and not refused."""
     short, exact = (req(0, seg("a", n, "5m"), model=model) for n in (minimum - 1, minimum))
     assert simulate([short], Policy()) == [Usage(minimum - 1, output_tokens=7)]
     assert simulate([exact], Policy()) == [Usage(0, 0, minimum, 0, 7)]
 
 
 def test_an_entry_serves_once_its_writers_response_began() -> None:
+    """See "Cache limitations": an entry becomes available once the first response begins."""
     first = req(0, seg("a", bp="5m"), began=5)
     assert reads(first, req(4, seg("a", bp="5m"), began=9)) == [0, 0]
     assert reads(first, req(5, seg("a", bp="5m"))) == [0, 100]
@@ -139,6 +159,9 @@ def test_results_follow_the_traces_order_and_time_the_clock() -> None:
 
 @pytest.mark.parametrize("name", ["model", "scope", "salt"])
 def test_isolation(name: str) -> None:
+    """See "Cache storage and sharing": per organisation and workspace (scope). "What invalidates the cache": model; speed
+    and effort where they do (salt).
+    """
     one, two = (req(t, seg("a", bp="5m"), **{name: str(t)}) for t in (0, 10))  # type: ignore[arg-type]
     assert reads(one, two) == [0, 0]
     assert reads(one, two, policy=Policy({}, 0, isolation=ANY_SIZE.isolation - {name})) == [0, 100]
@@ -148,6 +171,41 @@ def test_ttl_override_and_disabled() -> None:
     pair = [req(0, seg("a", bp="5m")), req(400, seg("a", bp="5m"))]
     assert simulate(pair, Policy({}, 0, ttl="1h")) == [Usage(0, 0, 0, 100, 7), Usage(0, 100, 0, 0, 7)]
     assert simulate(pair, Policy({}, 0, enabled=False)) == [Usage(100, output_tokens=7)] * 2
+
+
+def test_a_platforms_own_minimum() -> None:
+    """https://github.com/BerriAI/litellm-docs/pull/49: on Bedrock 2,038 tokens were not cached, 2,067 were."""
+    bedrock = Policy({**MIN_CACHEABLE_TOKENS, "claude-sonnet-4-6": 2048})
+    model = "us.anthropic.claude-sonnet-4-6-v1:0"
+    short, long = (simulate([req(0, seg("a", n, "5m"), model=model)], bedrock)[0] for n in (2038, 2067))
+    assert (short.input_tokens, long.cache_creation_5m_tokens) == (2038, 2067)
+
+
+def test_a_breakpoint_below_the_minimum_leaves_later_ones_alone() -> None:
+    """See "Cache limitations": what counts is the length of the prefix that a breakpoint ends."""
+    prompt = (seg("a", 1023, "5m"), seg("b", 1, "5m"))
+    usages = simulate([req(t, *prompt) for t in (0, 10)], Policy())
+    assert [(u.cache_creation_5m_tokens, u.cache_read_tokens) for u in usages] == [(1024, 0), (0, 1024)]
+    assert simulate([req(0, *prompt), req(10, seg("a", 1023, "5m"))], Policy())[1].input_tokens == 1023
+
+
+def test_the_work_grows_with_the_number_of_requests() -> None:
+    """Ten times the conversations take about ten times as long; 30 leaves room for a busy machine."""
+
+    def seconds(conversations: int) -> float:
+        trace = []
+        for c in range(conversations):
+            prompt: tuple[Segment, ...] = (seg(f"system {c}", 5000, "5m"),)
+            for n in range(50):
+                prompt = (*prompt, seg(f"a{n}"), seg(f"b{n}"))
+                last = replace(prompt[-1], breakpoint="5m")
+                trace.append(replace(req(n, *prompt[:-1], last), id=f"{c} {n}", chain=str(c)))
+        begin = time.process_time()
+        simulate(trace, ANY_SIZE)
+        return time.process_time() - begin
+
+    few = min(seconds(10) for _ in range(3))
+    assert seconds(100) < 30 * max(few, 0.005)
 
 
 def test_empty_prompt_and_empty_trace() -> None:
