@@ -84,8 +84,10 @@ def _bar() -> "Iterator[Progress | None]":
 def _print_explanation(found: "Explanation", format: options.Format) -> None:
     from analyzer.report import whatif_explained as report
 
-    if format in ("json", "csv"):
+    if format == "json":
         options.print_json(report.explanation_json(found))
+    elif format == "csv":
+        print(report.explanation_csv(found), end="")
     elif format == "markdown":
         print(report.explanation_markdown(found), end="")
     else:

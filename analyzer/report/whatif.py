@@ -155,9 +155,15 @@ def _saving(row: ScenarioRow) -> str:
     return f"{format_usd(-(row.delta_usd or Decimal(0)))} ({rate}, confidence {row.confidence})"
 
 
+def tells_uncached(report: WhatIfReport) -> bool:
+    """Whether chains that were better off without a cache belong in the report."""
+    asked = not report.chosen or any(row.name == "no-cache" for row in report.scenarios)
+    return asked and bool(report.cheaper_without_cache)
+
+
 def notes(report: WhatIfReport) -> list[str]:
     lines = []
-    if report.cheaper_without_cache:
+    if tells_uncached(report):
         chains = report.cheaper_without_cache
         saved = sum((chain.actual_usd - chain.uncached_usd for chain in chains), Decimal(0))
         lines.append(

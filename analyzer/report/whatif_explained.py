@@ -56,17 +56,27 @@ def explanation_lines(found: Explanation) -> list[str]:
     return lines
 
 
+CLASSES = (
+    ("cache reads", "cache_read_tokens"),
+    ("cache writes, 5m", "cache_creation_5m_tokens"),
+    ("cache writes, 1h", "cache_creation_1h_tokens"),
+    ("uncached input", "input_tokens"),
+    ("output", "output_tokens"),
+)
+
+
+def explanation_csv(found: Explanation) -> str:
+    """The token classes, logged and under the scenario."""
+    rows = [(field, getattr(found.actual.usage, field), getattr(found.row.usage, field)) for _, field in CLASSES]
+    lines = ["class,actual,scenario", *(",".join(map(str, row)) for row in rows)]
+    lines.append(f"cost_usd,{plain_decimal(found.actual.cost_usd)},{plain_decimal(found.row.cost_usd) or ''}")
+    return "\n".join(lines) + "\n"
+
+
 def token_cells(found: Explanation) -> list[tuple[str, str, str, str]]:
     """(class, logged, scenario, difference)."""
-    names = (
-        ("cache reads", "cache_read_tokens"),
-        ("cache writes, 5m", "cache_creation_5m_tokens"),
-        ("cache writes, 1h", "cache_creation_1h_tokens"),
-        ("uncached input", "input_tokens"),
-        ("output", "output_tokens"),
-    )
     cells = []
-    for label, field in names:
+    for label, field in CLASSES:
         one, other = getattr(found.actual.usage, field), getattr(found.row.usage, field)
         sign = "+" if other > one else ""
         cells.append((label, format_tokens(one), format_tokens(other), f"{sign}{format_tokens(other - one)}"))

@@ -1,6 +1,7 @@
 """`ccache whatif` on a terminal."""
 
 from collections.abc import Sequence
+from textwrap import wrap
 
 from rich.console import Console
 from rich.table import Table
@@ -8,7 +9,7 @@ from rich.text import Text
 
 from analyzer.report.formatting import format_count, format_usd
 from analyzer.report.screen import Screen
-from analyzer.report.whatif import best_cells, cost_cell, delta_cell, headline, notes, rate_cell
+from analyzer.report.whatif import best_cells, cost_cell, delta_cell, headline, notes, rate_cell, tells_uncached
 from analyzer.whatif.results import ChainCosts, Kind, ScenarioRow, WhatIfReport
 
 HEADINGS: tuple[tuple[str, tuple[Kind, ...]], ...] = (
@@ -36,7 +37,7 @@ def render_whatif(report: WhatIfReport, console: Console, *, top: int = 15) -> N
             _section(screen, rows, folded=not report.chosen)
     if report.groups:
         _group_table(screen, report, top)
-    if report.cheaper_without_cache and (not report.chosen or "no-cache" in {row.name for row in report.scenarios}):
+    if tells_uncached(report):
         _uncached_table(screen, report.cheaper_without_cache, top)
     screen.line()
     for line in notes(report):
@@ -56,15 +57,13 @@ def _section(screen: Screen, rows: Sequence[ScenarioRow], *, folded: bool) -> No
 
 def _table(screen: Screen, rows: Sequence[ScenarioRow], *, header: bool = False) -> None:
     """Figures in columns; what is assumed beside them, or on a line of its own where the terminal is narrow."""
-    wide = screen.width >= 100
-    if wide:
+    if screen.width >= 116:
         screen.line(_figures(screen, rows, header=header, beside=True))
         return
     for place, row in enumerate(rows):
         screen.line(_figures(screen, [row], header=header and place == 0, beside=False))
-        gist = Text("  ").append_text(screen.name(row.gist, "dim"))
-        gist.truncate(max(1, screen.width), overflow=screen.cut)
-        screen.line(gist)
+        for line in wrap(row.gist, max(10, screen.width - 2)):
+            screen.line(Text("  ").append_text(screen.name(line, "dim")))
 
 
 def _figures(screen: Screen, rows: Sequence[ScenarioRow], *, header: bool, beside: bool) -> Table:
@@ -74,7 +73,7 @@ def _figures(screen: Screen, rows: Sequence[ScenarioRow], *, header: bool, besid
         table.add_column(name, justify="right", no_wrap=True, overflow=screen.cut, width=width)
     table.add_column("trust", no_wrap=True, overflow=screen.cut, width=6)
     if beside:
-        table.add_column("assumes", ratio=1, no_wrap=True, overflow=screen.cut)
+        table.add_column("assumes", ratio=1, overflow="fold")
     for row in rows:
         colour = "" if not row.delta_usd else "green" if row.delta_usd < 0 else "red"
         table.add_row(

@@ -9,7 +9,7 @@ from analyzer.queries.scope import money
 from analyzer.whatif.agents import on_parent
 from analyzer.whatif.compaction import compacted_at, never_compacted
 from analyzer.whatif.keep_alive import kept_alive
-from analyzer.whatif.models import in_tokens_of, token_factor, window_of
+from analyzer.whatif.models import TOKEN_RATIO, in_tokens_of, token_factor, window_of
 from analyzer.whatif.plan import Changes, Plan
 from analyzer.whatif.replay import apply_runs, lifetimes, nothing_lost, replayed, without_cache
 from analyzer.whatif.results import ScenarioRow
@@ -188,7 +188,7 @@ class Scenarios:
         chosen = {chain: min(TTLS, key=costs.__getitem__) for chain, costs in spent.items()}
         found = apply_runs(self.work, bill, replayed(self.work, ttl_of=lambda item: chosen.get(item.request.chain)))
         counts = {ttl: sum(choice == ttl for choice in chosen.values()) for ttl in TTLS}
-        return found, (f"{counts['5m']:,} chains to 5m, {counts['1h']:,} to 1h, {counts[None]:,} as they are",)
+        return found, (f"{counts['5m']:,} to 5m, {counts['1h']:,} to 1h, {counts[None]:,} kept",)
 
     def _bill_with(self, bill: list[Billed], main: Ttl | None, agents: Ttl | None) -> list[Billed]:
         return apply_runs(self.work, bill, self._run(main, agents)) if main or agents else bill
@@ -202,13 +202,26 @@ class Scenarios:
 
 
 def _on_model(bill: list[Billed], model: str) -> tuple[list[Billed], tuple[str, ...]]:
+    """Every line in tokens of `model`; its notes say how many were scaled, and how many its window could not hold."""
+    factors = {billed.terms.model: token_factor(billed.terms.model, model) for billed in bill}
     found = []
+    scaled = {"more": 0, "fewer": 0}
     too_long = 0
     for billed in bill:
-        usage = in_tokens_of(billed.usage, token_factor(billed.terms.model, model))
+        factor = factors[billed.terms.model]
+        usage = in_tokens_of(billed.usage, factor)
         too_long += usage.prompt_tokens > window_of(model)
+        if factor != 1:
+            scaled["more" if factor > 1 else "fewer"] += 1
         found.append(billed if usage is billed.usage else billed._replace(usage=usage))
-    return found, (f"{too_long:,} requests would not fit its window",) if too_long else ()
+    notes = [
+        f"{count:,} requests with {TOKEN_RATIO}x {'the tokens' if way == 'more' else 'fewer tokens'}"
+        for way, count in scaled.items()
+        if count
+    ]
+    if too_long:
+        notes.append(f"{too_long:,} requests would not fit its window")
+    return found, (", ".join(notes),) if notes else ()
 
 
 def total_usage(bill: Sequence[Billed]) -> Usage:

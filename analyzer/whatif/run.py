@@ -147,6 +147,6 @@ def _facts(actual: Outcome) -> dict[str, tuple[str, str, str | None, int]]:
 
 
 def _agent_of(chain: str) -> str | None:
-    """The agent's id in a chain's name; None for a main conversation."""
+    """The agent's id, or the root of an inline sidechain, in a chain's name; None for a main conversation."""
     name = chain.partition("/")[2].partition("#")[0]
-    return None if name == "main" else name
+    return None if name == "main" else name.partition(":")[2] or name

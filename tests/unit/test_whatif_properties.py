@@ -1,18 +1,25 @@
 """What must hold for any conversation: nothing changed means nothing moved, and the bounds are bounds."""
 
+from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.queries.history import Circumstances, LoggedRequest, UsageRow
+from analyzer import database, discovery
+from analyzer.ingest import ingest
+from analyzer.queries import Scope
+from analyzer.queries.history import Circumstances, LoggedRequest, UsageRow, chains
 from analyzer.whatif.compute import Outcome, Scenarios
-from analyzer.whatif.replay import moved
+from analyzer.whatif.replay import lifetimes, moved, replayed
 from analyzer.whatif.scenarios import plan_of
 from analyzer.whatif.tariff import Till
-from analyzer.whatif.work import Work
-from simulator.trace import Usage
+from analyzer.whatif.work import Work, is_main
+from fixtures.session_log import ROOT
+from simulator.policy import Policy, simulate
+from simulator.trace import Ttl, Usage
 
 NOW = datetime(2026, 11, 29, tzinfo=UTC)
 START = datetime(2026, 8, 10, 10, tzinfo=UTC).timestamp()
@@ -24,7 +31,7 @@ turns = st.tuples(
     st.integers(0, 50),
     st.sampled_from(["kept", "kept", "kept", "late", "lost"]),
 )
-chains = st.lists(
+drawn_chains = st.lists(
     st.tuples(st.sampled_from(["5m", "1h"]), st.lists(turns, min_size=1, max_size=8)), min_size=1, max_size=3
 )
 
@@ -75,7 +82,7 @@ def under(scenarios: Scenarios, name: str) -> Outcome:
 
 
 @settings(max_examples=150, deadline=None)
-@given(chains)
+@given(drawn_chains)
 def test_bounds_and_conservation(drawn: list[tuple[str, list[tuple[float, int, int, str]]]]) -> None:
     scenarios = scenarios_of(drawn)
     actual = scenarios.actual
@@ -133,6 +140,32 @@ def test_one_hour_against_the_gap_rule(steps: list[tuple[float, int, int, str]])
         readable += new + (3_000 if place == 0 else 0)
         wanted += (uncached * 3 + read * Decimal("0.3") + (readable - read) * 6 + 100 * 15) / Decimal(1_000_000)
     assert under(scenarios, "all-1h").total == wanted
+
+
+def test_a_run_of_what_is_touched_is_a_run_of_everything() -> None:
+    """Skipping requests that the change cannot reach gives what simulating all of them gives."""
+    with closing(database.connect(":memory:")) as connection:
+        found, unreadable = discovery.find_transcripts([str(discovery.sample_root()), str(ROOT)])
+        ingest(connection, found, unreadable, now=NOW)
+        work = Work(chains(connection, Scope()), ())
+    lives: list[tuple[Ttl | None, Ttl | None]] = [("5m", None), (None, "1h"), ("1h", "5m")]
+    for main, agents in lives:
+        for model in (None, "claude-opus-5-5"):
+            trace = [
+                replace(
+                    item.request,
+                    model=model or item.request.model,
+                    segments=tuple(
+                        replace(segment, breakpoint=(main if is_main(item) else agents) or segment.breakpoint)
+                        if segment.breakpoint
+                        else segment
+                        for segment in item.request.segments
+                    ),
+                )
+                for item in work.trace
+            ]
+            whole = dict(zip((request.id for request in trace), simulate(trace, Policy()), strict=True))
+            assert replayed(work, ttl_of=lifetimes(main, agents), model=model) == whole
 
 
 counts = st.builds(Usage, *[st.integers(0, 5_000)] * 4, st.just(7))
