@@ -201,9 +201,9 @@ class _Cache:
         read_ttl: Ttl | None = None
         if hit is not None:
             read_ttl = self._entries[prompt.nodes[hit]].ttl
-            for entry in filter(None, map(self._entries.get, prompt.nodes[: hit + 1])):
-                if now - entry.touched <= TTL_SECONDS[entry.ttl]:
-                    entry.touched = now
+            for held in filter(None, map(self._entries.get, prompt.nodes[: hit + 1])):
+                if now - held.touched <= TTL_SECONDS[held.ttl]:
+                    held.touched = now
         for i, asked in marks.items():
             within_hit = hit is not None and i <= hit
             ttl: Ttl = "5m" if within_hit and read_ttl == "5m" else asked

@@ -159,8 +159,8 @@ def test_results_follow_the_traces_order_and_time_the_clock() -> None:
 
 @pytest.mark.parametrize("name", ["model", "scope", "salt"])
 def test_isolation(name: str) -> None:
-    """See "Cache storage and sharing": per organisation and workspace (scope). "What invalidates the cache": model; speed
-    and effort where they do (salt).
+    """See "Cache storage and sharing": per organisation and workspace (scope). "What invalidates the cache": model;
+    speed and effort where they do (salt).
     """
     one, two = (req(t, seg("a", bp="5m"), **{name: str(t)}) for t in (0, 10))  # type: ignore[arg-type]
     assert reads(one, two) == [0, 0]
