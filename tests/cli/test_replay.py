@@ -267,7 +267,7 @@ for arguments in (["sweep", {trace!r}, "--json"], ["replay", {trace!r}], ["break
 
 
 def test_a_session_of_the_logs_by_id_and_latest(ccache) -> None:
-    logs = str(Path(__file__).parents[2] / "fixtures" / "sessions" / "forked_agent")
+    logs = str(Path(__file__).parents[2] / "fixtures" / "sessions" / "verdict_shares_with_parent")
     code, out, err = ccache("replay", "latest", logs, "--db", ":memory:", "--window", "400", "--json")
     assert code == 0, err
     found = json.loads(out)
