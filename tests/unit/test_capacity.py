@@ -1,5 +1,7 @@
 """Block caches: hand-worked examples, a list-based LRU twin, and Belady's bound."""
 
+import subprocess
+import sys
 from importlib.util import find_spec
 
 import pytest
@@ -99,6 +101,27 @@ def test_full_says_whether_the_measured_requests_met_a_full_cache(eviction: Evic
     requests = [[1], [2], [3], [4]]
     found = [simulate_capacity(requests, n, eviction, warm_up_requests=2, compiled=compiled).full for n in (1, 2, 3)]
     assert found == [True, True, False]
+
+
+def test_without_numba_long_streams_run_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simulator.capacity.COMPILED_FROM_REFERENCES", 0)
+    monkeypatch.setattr("simulator.capacity.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "simulator.capacity.compiled", None)
+    assert simulate_capacity([[1, 2], [1, 2]], 2).hit_blocks == 2
+    with pytest.raises(ModuleNotFoundError):
+        simulate_capacity([[1, 2], [1, 2]], 2, compiled=True)
+
+
+@needs_numba
+def test_with_numba_long_streams_run_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simulator.capacity.COMPILED_FROM_REFERENCES", 0)
+    monkeypatch.setitem(sys.modules, "simulator.capacity.plain", None)
+    assert simulate_capacity([[1, 2], [1, 2]], 2).hit_blocks == 2
+
+
+def test_importing_it_loads_no_arrays() -> None:
+    code = "import sys, simulator.capacity; sys.exit(bool({'numpy', 'numba'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize(
