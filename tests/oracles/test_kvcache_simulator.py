@@ -1,6 +1,6 @@
 """An exported trace in another simulator: kvcache-simulator reads our Mooncake file and finds the hits found here.
 
-https://pypi.org/project/kvcache-simulator/ (KVCache.AI). It counts over the last half of the requests, and nothing at a
+It is a Python package by KVCache.AI (https://github.com/kvcache-ai). It counts over the last half of the requests, and nothing at a
 capacity that was not used up before.
 """
 
