@@ -1,7 +1,7 @@
 """An exported trace in another simulator: kvcache-simulator reads our Mooncake file and finds the hits found here.
 
-It is a Python package by KVCache.AI (https://github.com/kvcache-ai). It counts over the last half of the requests, and nothing at a
-capacity that was not used up before.
+It is a Python package by KVCache.AI (https://github.com/kvcache-ai). It counts over the last half of the requests, and
+nothing at a capacity that was not used up before.
 """
 
 import random
