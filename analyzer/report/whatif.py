@@ -131,9 +131,10 @@ def headline(report: WhatIfReport) -> list[str]:
     actual = format_usd(report.actual.cost_usd)
     best = _cheapest(report, ("cache", "work"))
     setting = _cheapest(report, ("cache",))
-    if best is None:
+    lines = []
+    if best is None and any(row.kind in ("cache", "work") for row in report.scenarios):
         lines = [f"No cache setting or habit in this table beats what was done ({actual})."]
-    else:
+    elif best is not None:
         lines = [f"{_saving(best)} of {actual} would have been saved by {best.name}: {best.gist}."]
     if setting is not None and setting is not best:
         lines.append(f"Of settings alone, {setting.name} saves most: {_saving(setting)}, {setting.gist}.")
@@ -141,8 +142,8 @@ def headline(report: WhatIfReport) -> list[str]:
         lines.append("No cache setting alone beats the one in force.")
     other = _cheapest(report, ("price", "model", "combination"))
     if other is not None:
-        lines.append(f"With other answers or on other terms: {other.name}, {_saving(other)} saved.")
-    return lines
+        lines.append(f"With other answers or on other terms: {other.name}, {_saving(other)} saved of {actual}.")
+    return lines or [f"Nothing here would have been cheaper than what was done ({actual})."]
 
 
 def _cheapest(report: WhatIfReport, kinds: Sequence[Kind]) -> ScenarioRow | None:

@@ -303,7 +303,7 @@ FIXED[f"compact-at-{COMPACT_AT // 1000}k"] = compaction_plan(COMPACT_AT)
 
 
 def model_plan(canonical: str) -> Plan:
-    gist = "the same turns at its rates"
+    gist = "the same turns"
     return Plan(
         canonical.removeprefix("claude-"),
         "model",

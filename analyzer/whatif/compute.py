@@ -11,7 +11,7 @@ from analyzer.whatif.compaction import compacted_at, never_compacted
 from analyzer.whatif.keep_alive import kept_alive
 from analyzer.whatif.models import TOKEN_RATIO, in_tokens_of, token_factor, window_of
 from analyzer.whatif.plan import Changes, Plan
-from analyzer.whatif.replay import apply_runs, lifetimes, nothing_lost, replayed, without_cache
+from analyzer.whatif.replay import apply_runs, by_chain, lifetimes, nothing_lost, replayed, without_cache
 from analyzer.whatif.results import ScenarioRow
 from analyzer.whatif.resuming import resumed
 from analyzer.whatif.tariff import Till, changed_terms
@@ -169,26 +169,39 @@ class Scenarios:
         return self._runs[key]
 
     def _best_setting(self, bill: list[Billed]) -> tuple[list[Billed], tuple[str, ...]]:
-        """Main conversations and subagents share no setting, so that each has its own cheapest."""
-        best: dict[bool, Ttl | None] = {}
-        for main in (True, False):
-            options = {ttl: self._bill_with(bill, ttl if main else None, None if main else ttl) for ttl in TTLS}
-            best[main] = min(TTLS, key=lambda ttl: self._cost(options[ttl]))
-        names = ((True, "promptCacheTtl"), (False, "subagentPromptCacheTtl"))
-        said = " and ".join(f'{name} "{best[main]}"' for main, name in names if best[main])
-        return self._bill_with(bill, best[True], best[False]), (said or "leave it as it is",)
+        """The cheapest lifetimes of main conversations and of subagents; alone, together, and the same for both."""
+        alone = [(ttl, None) for ttl in TTLS], [(None, ttl) for ttl in TTLS]
+        main, agents = (min(pairs, key=lambda pair: self._cost(self._bill_with(bill, *pair))) for pairs in alone)
+        pairs = [*alone[0], *alone[1], *((ttl, ttl) for ttl in TTLS), (main[0], agents[1])]
+        best = min(pairs, key=lambda pair: self._cost(self._bill_with(bill, *pair)))
+        names = zip(("promptCacheTtl", "subagentPromptCacheTtl"), best, strict=True)
+        said = " and ".join(f'{name} "{ttl}"' for name, ttl in names if ttl)
+        return self._bill_with(bill, *best), (said or "leave it as it is",)
 
     def _best_per_chain(self, bill: list[Billed]) -> tuple[list[Billed], tuple[str, ...]]:
-        spent: dict[str, dict[Ttl | None, Decimal]] = {}
-        for ttl in TTLS:
-            option = self._bill_with(bill, ttl, ttl)
-            for billed, cost in zip(option, self._costs(option), strict=True):
-                costs = spent.setdefault(billed.row.chain, dict.fromkeys(TTLS, Decimal(0)))
-                costs[ttl] += cost
-        chosen = {chain: min(TTLS, key=costs.__getitem__) for chain, costs in spent.items()}
-        found = apply_runs(self.work, bill, replayed(self.work, ttl_of=lambda item: chosen.get(item.request.chain)))
+        """Chains share what they start with, so that a choice may help only where others make it too: those that
+        lose by their choice give it up, and the result is never dearer than the best setting.
+        """
+        spent = {ttl: self._by_chain(self._bill_with(bill, ttl, ttl)) for ttl in TTLS}
+        chosen = {chain: min(TTLS, key=lambda ttl: spent[ttl][chain]) for chain in spent[None]}
+        while True:
+            found = apply_runs(self.work, bill, replayed(self.work, ttl_of=by_chain(chosen)))
+            now = self._by_chain(found)
+            losing = [chain for chain, ttl in chosen.items() if ttl and now[chain] > spent[None][chain]]
+            if not losing:
+                break
+            chosen |= dict.fromkeys(losing)
+        setting, said = self._best_setting(bill)
+        if self._cost(setting) < self._cost(found):
+            return setting, said
         counts = {ttl: sum(choice == ttl for choice in chosen.values()) for ttl in TTLS}
         return found, (f"{counts['5m']:,} to 5m, {counts['1h']:,} to 1h, {counts[None]:,} kept",)
+
+    def _by_chain(self, bill: Sequence[Billed]) -> dict[str, Decimal]:
+        found: dict[str, Decimal] = {}
+        for billed, cost in zip(bill, self._costs(bill), strict=True):
+            found[billed.row.chain] = found.get(billed.row.chain, Decimal(0)) + cost
+        return found
 
     def _bill_with(self, bill: list[Billed], main: Ttl | None, agents: Ttl | None) -> list[Billed]:
         return apply_runs(self.work, bill, self._run(main, agents)) if main or agents else bill
@@ -215,7 +228,7 @@ def _on_model(bill: list[Billed], model: str) -> tuple[list[Billed], tuple[str, 
             scaled["more" if factor > 1 else "fewer"] += 1
         found.append(billed if usage is billed.usage else billed._replace(usage=usage))
     notes = [
-        f"{count:,} requests with {TOKEN_RATIO}x {'the tokens' if way == 'more' else 'fewer tokens'}"
+        f"{count:,} requests take {TOKEN_RATIO}x {'the tokens' if way == 'more' else 'fewer tokens'}"
         for way, count in scaled.items()
         if count
     ]

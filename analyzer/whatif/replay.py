@@ -74,6 +74,11 @@ def _kind(request: Request) -> tuple[str, str, str]:
     return request.scope, request.model, request.salt
 
 
+def by_chain(chosen: Mapping[str, Ttl | None]) -> TtlOf:
+    """Each chain with a lifetime of its own."""
+    return lambda item: chosen.get(item.request.chain)
+
+
 def _with_ttl(segments: tuple[Segment, ...], ttl: Ttl, marked: dict[tuple[int, Ttl], Segment]) -> tuple[Segment, ...]:
     """Every breakpoint with another lifetime. Equal segments stay one object: the simulation is quicker for it."""
     places = [i for i, segment in enumerate(segments) if segment.breakpoint is not None]

@@ -397,3 +397,18 @@ def test_bad_names_get_suggestions(name: str, near: str) -> None:
         plan_of(name)
     assert error.value.exit_code == 2
     assert near in (error.value.hint or "")
+
+
+def test_a_choice_that_needs_others_is_given_up(tmp_path: Path) -> None:
+    """Every 400 s another session reads a shared start of 20,000 that only an hour's life keeps. One of them alone
+    on 1h gains nothing: best-ttl is never dearer than what was done, nor than the best setting."""
+    logs = []
+    for place in range(4):
+        log = Log(f"s{place}")
+        log.ask(place * 400)
+        log.answer(place * 400 + 3, f"msg_{place}", r=0 if place < 2 else 20_000, w5=20_500 if place < 2 else 500, o=10)
+        logs.append(log)
+    report = run(tmp_path, logs, "all-1h", "best-setting", "best-ttl")
+    hour, setting, best = (row.cost_usd or Decimal(0) for row in report.scenarios)
+    assert report.actual.cost_usd is not None
+    assert best <= setting <= min(hour, report.actual.cost_usd)
