@@ -132,13 +132,19 @@ def test_mooncake_extra_fields_bring_chains_and_the_block_size_back(tmp_path: Pa
 
 @pytest.mark.parametrize("size", [1, 4, 7, 64])
 def test_weka_sessions_keep_models_chains_times_and_full_blocks(tmp_path: Path, size: int) -> None:
+    """The fields are those that aiperf's reader demands or allows; it refuses any other (github.com/ai-dynamo/aiperf)."""
     write_trace(tmp_path / "t.json", TREE, "weka", block_tokens=size)
     session = json.loads((tmp_path / "t.json").read_text("utf-8"))
     assert (session["block_size"], session["hash_id_scope"], session["models"]) == (size, "local", ["m", "n"])
     calls = [c for c in session["requests"] if c["type"] == "s"]
     (agent,) = [c for c in session["requests"] if c["type"] == "subagent"]
+    assert set(agent) == {"t", "type", "agent_id", "subagent_type", "status", "models", "requests"}
     assert (agent["agent_id"], agent["t"], agent["requests"][0]["t"]) == ("agent", 50.0, 0.0)
     for call in [*calls, *agent["requests"]]:
+        assert set(call) == {
+            "t", "type", "model", "in", "out", "hash_ids", "input_types", "output_types", "stop", "api_time",
+            "think_time", "ttft",
+        }  # fmt: skip
         assert len(call["hash_ids"]) == call["in"] // size
     found = read_trace(tmp_path / "t.json")
     assert [r.model for r in found] == [r.model for r in TREE]
