@@ -128,6 +128,8 @@ def headline(report: WhatIfReport) -> list[str]:
     """What would have saved most; of settings alone; with other answers or terms."""
     if not report.requests:
         return ["No request in scope."]
+    if report.actual.cost_usd is None:
+        return ["No request in scope has a known price: give rates with --prices FILE."]
     actual = format_usd(report.actual.cost_usd)
     best = _cheapest(report, ("cache", "work"))
     setting = _cheapest(report, ("cache",))

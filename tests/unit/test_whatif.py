@@ -16,6 +16,7 @@ from analyzer.errors import UsageError
 from analyzer.ingest import ingest
 from analyzer.prices import PriceTable, load_price_file
 from analyzer.queries import Scope, analyze, subagents
+from analyzer.whatif.keep_alive import break_even_pings
 from analyzer.whatif.results import ScenarioRow, WhatIfReport
 from analyzer.whatif.run import explain, whatif
 from analyzer.whatif.scenarios import default_names, plan_of
@@ -337,8 +338,7 @@ def test_unpriced_requests_are_in_no_scenario(tmp_path: Path) -> None:
     assert (report.requests, report.unpriced_requests) == (3, 1)
     assert report.scenarios[0].usage == Usage(42_006, 0, 0, 0, 200)
     alone = run(tmp_path / "alone", [other], "no-cache")
-    assert only(alone).cost_usd == 0
-    assert only(alone).delta_rate is None
+    assert (alone.actual.cost_usd, only(alone).cost_usd, only(alone).delta_rate) == (None, None, None)
 
 
 def test_groups_add_up_to_the_table() -> None:
@@ -412,3 +412,34 @@ def test_a_choice_that_needs_others_is_given_up(tmp_path: Path) -> None:
     hour, setting, best = (row.cost_usd or Decimal(0) for row in report.scenarios)
     assert report.actual.cost_usd is not None
     assert best <= setting <= min(hour, report.actual.cost_usd)
+
+
+@pytest.mark.parametrize(("write", "read", "pings"), [
+    ("1.25", "0.1", 11), ("1.25", "0.05", 24), ("1.25", "0.025", 49), ("2", "0.1", 19), ("2", "0.05", 39),
+    ("2", "0.025", 79),
+])  # fmt: skip
+def test_break_even_of_pings_as_published(write: str, read: str, pings: int) -> None:
+    assert break_even_pings(Decimal(write), Decimal(read)) == pings
+
+
+def test_one_speed_keeps_what_a_change_of_speed_lost(tmp_path: Path) -> None:
+    """Opus 5.5: 4, 5m write 5, read 0.20, output 20; fast doubles each."""
+    log = Log("toggled", AUTUMN)
+    log.ask(0)
+    log.answer(3, "msg_1", "claude-opus-5-5", w5=20_000, o=100)
+    log.ask(60)
+    log.answer(63, "msg_2", "claude-opus-5-5", w5=22_000, o=100, speed="fast")
+    off, fast = run(tmp_path, [log], "fast-off", "fast").scenarios
+    kept = (20_000 * Decimal("0.2") + 22_000 * 5 + 200 * 20) / MILLION
+    assert (off.cost_usd, fast.cost_usd) == (kept, 2 * kept)
+    assert off.usage == Usage(0, 20_000, 22_000, 0, 200)
+
+
+def test_a_cold_compaction_is_written(tmp_path: Path) -> None:
+    """The third request found nothing, so the summary's request before it would have found nothing either."""
+    log = Log("cold")
+    for place, (second, read, written) in enumerate(((0, 20_000, 10_000), (30, 30_000, 15_000), (4_000, 0, 60_000))):
+        log.ask(second)
+        log.answer(second + 3, f"msg_{place}", r=read, w1=written, o=100)
+    row = only(run(tmp_path, [log], "compact-at-50k"))
+    assert row.cost_usd == usd(0, 50_000 + 20_000, 0, 25_000 + 45_000 + 27_000, 4_300)
