@@ -103,7 +103,8 @@ def encode(trace: Trace, block_tokens: int) -> Iterator[bytes]:
     """One session that holds all of `trace`: the chain of the first arrival, and every other chain as a sub-agent.
 
     Times count from the first arrival, a sub-agent's from its marker. What a trace does not know (kinds of content,
-    stop reasons) is left empty; sub-agents have the status for which readers let the conversation around them go on. Prompts of different model, scope or salt share no id. Raises TraceError.
+    stop reasons) is left empty; sub-agents have the status for which readers let the conversation around them go on.
+    Prompts of different model, scope or salt share no id. Raises TraceError.
     """
     if block_tokens < 1:
         raise TraceError(f"a block of {block_tokens} tokens", "choose at least 1 token a block")

@@ -132,7 +132,7 @@ def test_mooncake_extra_fields_bring_chains_and_the_block_size_back(tmp_path: Pa
 
 @pytest.mark.parametrize("size", [1, 4, 7, 64])
 def test_weka_sessions_keep_models_chains_times_and_full_blocks(tmp_path: Path, size: int) -> None:
-    """The fields are those that aiperf's reader demands or allows; it refuses any other (github.com/ai-dynamo/aiperf)."""
+    """Fields are those that aiperf's reader (https://github.com/ai-dynamo/aiperf) allows; it refuses any other."""
     write_trace(tmp_path / "t.json", TREE, "weka", block_tokens=size)
     session = json.loads((tmp_path / "t.json").read_text("utf-8"))
     assert (session["block_size"], session["hash_id_scope"], session["models"]) == (size, "local", ["m", "n"])
