@@ -112,8 +112,8 @@ def _cache(screen: Screen, totals: Totals) -> None:
     for name, style, tokens, events, one, many, cost in (
         ("Rewritten, misses", "bold red", totals.miss_rewritten_tokens, totals.misses, "miss", "misses",
          totals.miss_rewrite_cost_usd),
-        ("Rewritten, expected", "bold", totals.expected_rewritten_tokens, totals.expected_rebuilds, "rebuild", "rebuilds",
-         totals.expected_rewrite_cost_usd),
+        ("Rewritten, expected", "bold", totals.expected_rewritten_tokens, totals.expected_rebuilds, "rebuild",
+         "rebuilds", totals.expected_rewrite_cost_usd),
     ):  # fmt: skip
         shown = Text(format_tokens(tokens), style if tokens else "")
         table.add_row(name, shown, f"tokens in {format_count(events)} {one if events == 1 else many}, {money(cost)}")
