@@ -26,7 +26,7 @@ def render_whatif(report: WhatIfReport, console: Console, *, top: int = 15) -> N
     screen = Screen(console)
     for place, line in enumerate(headline(report)):
         screen.line(screen.name(line, "bold" if place == 0 else ""))
-    if not report.requests:
+    if report.actual.cost_usd is None:
         return
     screen.line()
     _table(screen, [report.actual], header=True)

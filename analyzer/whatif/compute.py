@@ -102,8 +102,7 @@ class Scenarios:
     def row(self, outcome: Outcome) -> ScenarioRow:
         """The outcome as one line of the table."""
         plan, actual = outcome.plan, self.actual.total
-        nothing_priced = bool(self.unpriced) and not self.bill
-        cost = None if nothing_priced or not outcome.priced else outcome.total
+        cost = outcome.total if outcome.priced and self.bill else None
         delta = None if cost is None else money(cost - actual)
         return ScenarioRow(
             name=plan.name,

@@ -110,7 +110,7 @@ def test_nothing_in_scope(tmp_path: Path) -> None:
     code, output, _ = run(tmp_path, SAMPLES, "--since", "2027-01-01")
     assert (code, output.splitlines()[0]) == (0, "No request in scope.")
     report = json.loads(run(tmp_path, SAMPLES, "--since", "2027-01-01", "--json")[1])
-    assert report["scenarios"][0]["cost_usd"] == "0"
+    assert report["scenarios"][0]["cost_usd"] is None
     assert run(tmp_path, SAMPLES, "--check", "--since", "2027-01-01")[1].startswith("Nothing to check")
 
 
