@@ -16,17 +16,18 @@ def session(
 ) -> None:
     """One session request by request: what was read and written, what was lost and why, and its subagents."""
     from analyzer import queries
-    from analyzer.report import session as report
+    from analyzer.report.session import render_session, session_markdown
+    from analyzer.report.session_rows import session_csv, session_json
 
     with options.opened(asked) as (connection, scope, _):
         found = queries.session(connection, scope, id, asked.prices)
     if asked.format == "json":
-        options.print_json(report.session_json(found))
+        options.print_json(session_json(found))
     elif asked.format == "csv":
-        print(report.session_csv(found), end="")
+        print(session_csv(found), end="")
     elif asked.format == "markdown":
-        print(report.session_markdown(found, top, all))
+        print(session_markdown(found, top, all))
     else:
         from rich.console import Console
 
-        report.render_session(found, Console(), top=top, everything=all)
+        render_session(found, Console(), top=top, everything=all)

@@ -23,7 +23,7 @@ from analyzer.report.formatting import (
 )
 from analyzer.report.machine import csv_text, markdown_table
 from analyzer.report.screen import Screen
-from analyzer.report.session import agent_row
+from analyzer.report.session_rows import agent_row
 from analyzer.results import SpawnRow, SpawnTotals, SubagentReport
 
 

@@ -16,7 +16,8 @@ from analyzer import database, discovery
 from analyzer.errors import UsageError
 from analyzer.ingest import ingest
 from analyzer.queries import Scope, session
-from analyzer.report.session import render_session, session_csv, session_json, session_markdown
+from analyzer.report.session import render_session, session_markdown
+from analyzer.report.session_rows import session_csv, session_json
 from analyzer.results import SessionReport, SessionRequest
 
 FIRST, SECOND = "5a3c1d10-0000-4000-8000-000000000001", "5a3c1d10-0000-4000-8000-000000000002"
