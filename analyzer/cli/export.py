@@ -7,7 +7,7 @@ import typer
 
 from analyzer.cli import options
 
-TraceFormat = Literal["ccache", "mooncake"]
+TraceFormat = Literal["ccache", "mooncake", "weka"]
 
 
 @options.reports
@@ -15,10 +15,13 @@ def export(
     asked: options.Asked,
     trace: Annotated[Path, typer.Option("--trace", help="File to write; .gz compresses it.")],
     trace_format: Annotated[
-        TraceFormat, typer.Option("--trace-format", help="ccache (lossless) or mooncake (for other engines).")
+        TraceFormat, typer.Option("--trace-format", help="ccache (lossless); mooncake or weka for other engines.")
     ] = "ccache",
     session: Annotated[str | None, typer.Option("--session", help="Only this session (id or its beginning).")] = None,
-    block_tokens: Annotated[int, typer.Option("--block-tokens", min=1, help="Tokens per Mooncake block.")] = 512,
+    block_tokens: Annotated[
+        int | None,
+        typer.Option("--block-tokens", min=1, help="Tokens per block (default: 512 in mooncake, 64 in weka)."),
+    ] = None,
 ) -> None:
     """Write the requests in scope as a trace: lengths, times and shared prefixes; no names and no text."""
     from analyzer.errors import NoLogsError

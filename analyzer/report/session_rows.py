@@ -3,6 +3,7 @@
 import csv
 import io
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from analyzer.report.formatting import clean_text, plain_decimal
