@@ -4,7 +4,7 @@ from analyzer.prices.history import PriceRow, describe, known_models
 from analyzer.prices.listed import Rates
 from analyzer.prices.model_ids import is_regional, region_unknown
 from analyzer.prices.price_file import PriceEntry, PriceTable, load_price_file
-from analyzer.prices.rates import band_of, min_cacheable_tokens, price_source, rates_for
+from analyzer.prices.rates import band_of, min_cacheable_tokens, price_signature, price_source, rates_for
 
 __all__ = [
     "PriceEntry",
@@ -17,6 +17,7 @@ __all__ = [
     "known_models",
     "load_price_file",
     "min_cacheable_tokens",
+    "price_signature",
     "price_source",
     "rates_for",
     "region_unknown",

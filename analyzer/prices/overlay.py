@@ -42,9 +42,13 @@ class Overlay:
     min_cacheable: Mapping[str, int]
 
 
+def overlay_text() -> str:
+    return resources.files("analyzer.prices").joinpath("overlay.toml").read_text("utf-8")
+
+
 @lru_cache(maxsize=1)
 def overlay() -> Overlay:
-    raw = tomllib.loads(resources.files("analyzer.prices").joinpath("overlay.toml").read_text("utf-8"))
+    raw = tomllib.loads(overlay_text())
     multipliers, regional = raw["multipliers"], raw["regional"]
     return Overlay(
         as_of=raw["as_of"],

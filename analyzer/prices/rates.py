@@ -5,13 +5,18 @@ from decimal import Decimal
 
 from analyzer.prices.listed import Rates, library_label, list_rates, scaled
 from analyzer.prices.model_ids import ModelId, parse_model_id
-from analyzer.prices.overlay import overlay
+from analyzer.prices.overlay import overlay, overlay_text
 from analyzer.prices.price_file import PriceTable
 
 
 def price_source() -> tuple[str, str]:
     """Where the rates come from, and the ISO date up to which they were checked."""
     return f"{library_label()} bundled snapshot + overlay", overlay().as_of
+
+
+def price_signature() -> str:
+    """Changes whenever a list price may: the library's version and the whole text of the overlay."""
+    return f"{library_label()}\n{overlay_text()}"
 
 
 def band_of(prompt_tokens: int) -> int:

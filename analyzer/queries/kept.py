@@ -11,8 +11,9 @@ from typing import Any
 
 import duckdb
 
+from analyzer import __version__
 from analyzer.database import VIEWS, drop, materialize, replace, view_text
-from analyzer.prices import PriceTable, price_source, rates_for
+from analyzer.prices import PriceTable, price_signature, rates_for
 
 RELATIONS = (
     "request_keys",
@@ -68,8 +69,8 @@ def refresh(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _signature() -> str:
-    """Changes with the views, the prices and their source."""
-    texts = (*(view_text(name) for name in VIEWS), *price_source())
+    """Changes with the views, the prices and the program."""
+    texts = (*(view_text(name) for name in VIEWS), price_signature(), __version__)
     return blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
 
 

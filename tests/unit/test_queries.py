@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import duckdb
 import pytest
@@ -83,3 +84,19 @@ def test_a_database_of_a_newer_version_is_refused(tmp_path: object) -> None:
         opened.execute("UPDATE schema_version SET version = 99")
     with pytest.raises(DatabaseError, match="newer"):
         database.connect(path)
+
+
+def test_changed_prices_are_applied_to_what_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = database.connect(str(tmp_path / "h.duckdb"))
+    try:
+        found, unreadable = discovery.find_transcripts([str(discovery.sample_root())])
+        ingest(connection, found, unreadable)
+        before = analyze(connection, Scope()).totals.usage
+        monkeypatch.setattr("analyzer.queries.kept.rates_for", lambda *_, **__: None)
+        assert analyze(connection, Scope()).totals.usage == before
+        monkeypatch.setattr("analyzer.queries.kept.price_signature", lambda: "other prices")
+        after = analyze(connection, Scope()).totals.usage
+    finally:
+        connection.close()
+    assert before.cost_usd is not None
+    assert (after.cost_usd, after.unpriced_requests, after.requests) == (None, before.requests, before.requests)
