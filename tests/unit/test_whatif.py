@@ -17,6 +17,8 @@ from analyzer.ingest import ingest
 from analyzer.prices import PriceTable, load_price_file
 from analyzer.queries import Scope, analyze, subagents
 from analyzer.whatif.keep_alive import break_even_pings
+from analyzer.whatif.models import token_factor
+from analyzer.whatif.replay import moved
 from analyzer.whatif.results import ScenarioRow, WhatIfReport
 from analyzer.whatif.run import explain, whatif
 from analyzer.whatif.scenarios import default_names, plan_of
@@ -443,3 +445,50 @@ def test_a_cold_compaction_is_written(tmp_path: Path) -> None:
         log.answer(second + 3, f"msg_{place}", r=read, w1=written, o=100)
     row = only(run(tmp_path, [log], "compact-at-50k"))
     assert row.cost_usd == usd(0, 50_000 + 20_000, 0, 25_000 + 45_000 + 27_000, 4_300)
+
+
+def test_what_the_log_read_already_is_not_read_twice() -> None:
+    """Served late: the log read 100 where the simulated cache had lost it. A longer life adds nothing."""
+    late = Usage(0, 100, 10, 0, 5)
+    assert moved(late, Usage(0, 0, 110, 0, 5), Usage(0, 100, 0, 10, 5)) == Usage(0, 100, 0, 10, 5)
+    # the log read 50 where 100 were expected; with 60 expected it would still have read 50
+    assert moved(Usage(0, 50, 60, 0, 5), Usage(0, 100, 10, 0, 5), Usage(0, 60, 50, 0, 5)).cache_read_tokens == 50
+
+
+def test_no_compaction_that_frees_nothing(tmp_path: Path) -> None:
+    """What a compaction leaves (start 20,000 and 12,000) is more than these contexts: none is made."""
+    log = Log("small")
+    for place, (read, written) in enumerate(((20_000, 4_000), (24_000, 3_000), (27_000, 3_000))):
+        log.ask(place * 30)
+        log.answer(place * 30 + 3, f"msg_{place}", r=read, w1=written, o=100)
+    report = run(tmp_path, [log], "compact-at-25k")
+    assert only(report).usage == report.actual.usage
+
+
+def test_a_session_still_running_is_not_resumed(tmp_path: Path) -> None:
+    one, two = Log("one"), Log("two")
+    for place, second in enumerate((0, 250)):
+        one.ask(second)
+        one.answer(second + 3, f"msg_1{place}", r=place * 22_000, w5=22_000 - place * 21_000, o=100)
+    two.ask(200)
+    two.answer(203, "msg_2", r=15_000, w5=1_000, o=100)
+    report = run(tmp_path, [one, two], "resume")
+    assert only(report).usage == report.actual.usage
+
+
+@pytest.mark.parametrize(("logged", "target", "factor"), [
+    ("claude-opus-4-6", "claude-opus-4-7", "1.3"), ("claude-opus-4-7", "claude-opus-4-8", "1"),
+    ("claude-sonnet-4-5-20250929", "claude-haiku-4-5", "1"), ("claude-haiku-4-5-20251001", "claude-haiku-5-5", "1.3"),
+    ("us.anthropic.claude-fable-5", "claude-opus-5", "1"), ("gpt-9", "claude-opus-5", "1"),
+])  # fmt: skip
+def test_tokenizers(logged: str, target: str, factor: str) -> None:
+    assert token_factor(logged, target) == Decimal(factor)
+    assert token_factor(target, logged) == 1 / Decimal(factor)
+
+
+def test_regional_endpoints_have_no_fast_mode(tmp_path: Path) -> None:
+    log = Log("fast", AUTUMN)
+    log.ask(0)
+    log.answer(3, "msg_1", "claude-opus-5-5", w5=20_000, o=100, speed="fast", inference_geo="us")
+    row = only(run(tmp_path, [log], "bedrock-regional"))
+    assert row.cost_usd == library([Usage(0, 0, 20_000, 0, 100)], "claude-opus-5-5", AUTUMN) * Decimal("1.1")
