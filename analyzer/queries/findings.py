@@ -73,7 +73,7 @@ SELECT project, bucket,
         - sum(five::DECIMAL(15,0) * hour_over_five),
     sum(hour::DECIMAL(15,0) * hour_over_five)
         - sum(CASE WHEN counts_request THEN unread_tokens::DECIMAL(15,0) * five_over_read ELSE 0 END),
-    count(*) FILTER (counts_request), list(request_key) FILTER (has_expired AND counts_request)
+    count(*) FILTER (counts_request), list(request_key ORDER BY request_key) FILTER (has_expired AND counts_request)
 FROM judged GROUP BY project, bucket ORDER BY project, bucket
 """
 

@@ -82,7 +82,7 @@ def session(
 
 def _resolve(connection: duckdb.DuckDBPyConnection, asked: str) -> tuple[str, str]:
     rows = connection.execute(
-        """SELECT session_id, any_value(project), max(first_line_at) FROM shown GROUP BY session_id
+        """SELECT session_id, min_by(project, (first_line_at, request_key)), max(first_line_at) FROM shown GROUP BY session_id
         ORDER BY 3 DESC, session_id"""
     ).fetchall()
     if not rows:

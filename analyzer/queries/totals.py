@@ -45,7 +45,8 @@ def analyze(
         by_session=_groups(
             connection,
             "rows.session_id",
-            "left(rows.session_id, 8) || ' ' || " + LAST_PART.format("any_value(rows.project)"),
+            "left(rows.session_id, 8) || ' ' || "
+            + LAST_PART.format("min_by(rows.project, (rows.first_line_at, rows.request_key))"),
         ),
         by_day=tuple(
             DayRow(date.fromisoformat(row.key), row)
@@ -76,7 +77,7 @@ _SUMS = """count(*) FILTER (counts_request), coalesce(sum(input_tokens), 0)::BIG
 def _groups(connection: duckdb.DuckDBPyConnection, key: str, label: str, where: str = "true") -> tuple[GroupRow, ...]:
     cursor = connection.execute(
         f"""SELECT {key} AS key, {label}, {_SUMS} FROM rows LEFT JOIN shown_rebuilds b USING (request_key)
-        WHERE {where} GROUP BY 1{"" if "any_value" in label else ", 2"} ORDER BY 9 DESC NULLS LAST, 7 DESC, 1"""
+        WHERE {where} GROUP BY 1{"" if "min_by" in label else ", 2"} ORDER BY 9 DESC NULLS LAST, 7 DESC, 1"""
     )
     return tuple(_group_row(row) for row in cursor.fetchall())
 

@@ -39,7 +39,7 @@ agent_types AS (
     FROM agents WHERE file_id IN (SELECT file_id FROM scoped_files) GROUP BY agent_id
 ),
 main_files AS (
-    SELECT stem, min_by(first_cwd, relative_path) AS cwd
+    SELECT stem, min_by(first_cwd, (relative_path, path)) AS cwd
     FROM scoped_files WHERE NOT is_agent_file AND first_cwd IS NOT NULL GROUP BY stem
 ),
 joined AS (
