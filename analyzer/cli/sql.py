@@ -1,5 +1,6 @@
 """`ccache sql`: read-only SQL on the views."""
 
+import os
 from typing import Annotated
 
 import typer
@@ -18,7 +19,11 @@ def sql(
 ) -> None:
     """Run read-only SQL on everything the database holds."""
     from analyzer import queries
+    from analyzer.errors import DatabaseError
 
+    target = db or options.default_database()
+    if target != ":memory:" and not os.path.exists(target):
+        raise DatabaseError(f"no database at {target}", "run `ccache analyze` first, or name another file with --db")
     with options.opened(options.Asked(db=db, no_ingest=True, timezone=timezone)) as (connection, scope, _):
         if query is None:
             columns, rows = queries.list_views(connection)

@@ -43,8 +43,9 @@ def misses(
     known = {*ADVICE, *EXPECTED}
     for cause in causes:
         if cause not in known:
-            near = get_close_matches(cause, known, 3, 0.4) or sorted(ADVICE)
-            raise UsageError(f"unknown cause: {cause}", f"one of {', '.join(near)}")
+            near = get_close_matches(cause, known, 1, 0.6)
+            meant = f"did you mean {near[0]}? " if near else ""
+            raise UsageError(f"unknown cause: {cause}", f"{meant}one of {', '.join(sorted(known))}")
     select(connection, scope, prices)
     found, patterns = signatures(connection, judged(connection, ignore_diagnostics=ignore_diagnostics))
     if causes:

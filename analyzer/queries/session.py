@@ -82,8 +82,8 @@ def session(
 
 def _resolve(connection: duckdb.DuckDBPyConnection, asked: str) -> tuple[str, str]:
     rows = connection.execute(
-        """SELECT session_id, min_by(project, (first_line_at, request_key)), max(first_line_at) FROM shown GROUP BY session_id
-        ORDER BY 3 DESC, session_id"""
+        """SELECT session_id, min_by(project, (first_line_at, request_key)), max(first_line_at) FROM shown
+        GROUP BY session_id ORDER BY 3 DESC, session_id"""
     ).fetchall()
     if not rows:
         raise UsageError("no session in this scope", "give a PATH, or drop --since, --until, --project and --model")

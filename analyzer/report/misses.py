@@ -171,8 +171,9 @@ def summary(report: MissReport) -> str:
     for rebuild in report.expected_rebuilds:
         kinds[rebuild.cause] = kinds.get(rebuild.cause, 0) + 1
     expected = ", ".join(f"{count:,} {name}" for name, count in sorted(kinds.items(), key=lambda item: -item[1]))
+    count = "1 miss" if len(report.misses) == 1 else f"{len(report.misses):,} misses"
     text = (
-        f"{len(report.misses):,} misses lost {format_tokens(lost)} cached tokens; writing them again cost"
+        f"{count} lost {format_tokens(lost)} cached tokens; writing them again cost"
         f" {format_usd(cost)} more than reading them. Expected rebuilds: {expected or 'none'}."
     )
     if lost:

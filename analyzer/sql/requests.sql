@@ -43,7 +43,11 @@ main_files AS (
     FROM scoped_files WHERE NOT is_agent_file AND first_cwd IS NOT NULL GROUP BY stem
 ),
 joined AS (
-    SELECT m.* EXCLUDE (sightings), passes.iterations, o.file_id, o.ordinal, o."rank", o.chain, o.message_id, o.session_id, o.agent_id, o.model, o.uuid,
+    SELECT m.* EXCLUDE (sightings), passes.iterations, o.file_id, o.ordinal, o."rank", o.chain, o.message_id, o.session_id,
+        -- an inline sidechain has no agent id; its root stands for one
+        coalesce(o.agent_id, CASE WHEN starts_with(o.chain, 'side:')
+            THEN substr(split_part(o.chain, '#', 1), 6) END) AS agent_id,
+        o.model, o.uuid,
         o.first_line_at, o.last_line_at, o.started_at, o.date_estimated, o.version, o.cwd, o.branch, o.effort, o.tools,
         coalesce(main_files.cwd, o.first_cwd, o.cwd, '(unknown)') AS project,
         CASE
@@ -57,7 +61,6 @@ joined AS (
     FROM merged m
     JOIN owners o USING (request_key)
     LEFT JOIN passes USING (request_key)
-    -- an inline sidechain has no agent id; its root stands for one
     LEFT JOIN agent_types ON agent_types.agent_id = coalesce(o.agent_id, split_part(o.chain, '#', 1))
     LEFT JOIN main_files ON o.session_id = main_files.stem
 )

@@ -142,6 +142,11 @@ def test_sql_reads_and_refuses_to_write(tmp_path: Path) -> None:
     assert run(tmp_path, "sql", "SELECT count(*) FROM files", "--db", path)[0] == 0
 
 
+def test_sql_on_a_database_that_is_not_there(tmp_path: Path) -> None:
+    assert_error(run(tmp_path, "sql", "SELECT 1", "--db", str(tmp_path / "typo.duckdb")), 4)
+    assert not list(tmp_path.glob("typo*"))
+
+
 def test_two_at_once_on_one_database(tmp_path: Path) -> None:
     arguments = ("analyze", SAMPLES, "--db", str(tmp_path / "h.duckdb"), "--json")
     with start(tmp_path, *arguments) as first, start(tmp_path, *arguments) as second:

@@ -2,9 +2,11 @@
 
 import csv
 import io
+import json
 from datetime import UTC, datetime
 from decimal import Decimal
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -80,3 +82,26 @@ def test_every_format(report: SubagentReport) -> None:
     out = StringIO()
     render_subagents(SubagentReport(()), Console(file=out, width=80))
     assert out.getvalue().strip() == "No subagents in scope."
+
+
+def test_an_inline_sidechain_is_a_spawn_of_its_own(tmp_path: Path) -> None:
+    def line(number: int, uuid: str, parent: str | None, read: int, sidechain: bool) -> str:
+        usage = {"input_tokens": 3, "cache_read_input_tokens": read, "cache_creation_input_tokens": 4_000,
+                 "output_tokens": 5}  # fmt: skip
+        message = {"id": f"msg_{number}", "model": "claude-sonnet-4-5", "usage": usage, "content": []}
+        return json.dumps(
+            {"type": "assistant", "uuid": uuid, "parentUuid": parent, "isSidechain": sidechain, "sessionId": "s",
+             "timestamp": f"2026-01-01T00:0{number}:00Z", "message": message}
+        )  # fmt: skip
+
+    log = tmp_path / "s.jsonl"
+    lines = [line(0, "m", None, 0, False), line(1, "r1", None, 0, True), line(2, "r2", "r1", 4_000, True),
+             line(3, "q1", None, 0, True)]  # fmt: skip
+    log.write_text("\n".join(lines) + "\n")
+    with database.connect(":memory:") as connection:
+        ingest(connection, *discovery.find_transcripts([str(log)]), now=datetime(2026, 11, 29, tzinfo=UTC))
+        spawns = subagents(connection, Scope()).spawns
+    assert [(spawn.agent_id, spawn.requests, spawn.agent_type) for spawn in spawns] == [
+        ("r1", 2, "unknown"),
+        ("q1", 1, "unknown"),
+    ]

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from analyzer.cli import options
+from analyzer.errors import UsageError
 from simulator.trace import Request
 
 
@@ -15,6 +16,8 @@ def read_requests(source: str, asked: options.Asked) -> list[Request]:
         from simulator.trace_files import read_trace
 
         return read_trace(source)
+    if Path(source).name != source or Path(source).suffix:
+        raise UsageError(f"no such file: {source}", "name a trace file, a folder of them, a session id or latest")
     return _session(source, asked)
 
 
