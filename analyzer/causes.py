@@ -14,7 +14,7 @@ PINNED_REQUESTS = 3
 DELTA_EVENTS = frozenset({"deferred_tools_delta", "mcp_instructions_delta"})
 
 ADVICE: Mapping[str, str] = {
-    "ttl_expired_5m": "the pause outlived the 5-minute TTL: an hour (promptCacheTtl) where `ccache whatif` says it pays",
+    "ttl_expired_5m": "the pause outlived the 5-minute TTL: an hour (promptCacheTtl) where `ccache whatif` says so",
     "ttl_expired_1h": "the pause outlived the 1-hour TTL: /compact before a long break, or start anew after it",
     "model_changed": "each model has its own cache: switch at the start of a task",
     "fast_mode_changed": "the first fast request rebuilds the conversation: choose the speed at the start",

@@ -1,5 +1,6 @@
 """The DuckDB file: connect, schema, views. The only module that opens a connection."""
 
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,11 @@ from analyzer.errors import DatabaseError
 
 SCHEMA_VERSION = 1
 LOCK_WAIT_S = 30.0
+_LOCAL: dict[str, str | bool | int | float | list[str]] = {
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+}
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _SQL = Path(__file__).parent / "sql"
 VIEWS = (
     "request_keys",
@@ -63,9 +69,15 @@ CREATE TEMP TABLE IF NOT EXISTS rates (
 
 
 def connect(path: str) -> duckdb.DuckDBPyConnection:
-    """Open (or create) the database at `path`, or ":memory:". Waits 30 s for a lock, then raises DatabaseError."""
+    """Open (or create) the database at `path`, or ":memory:". Waits 30 s for a lock, then raises DatabaseError.
+
+    A database that holds anything else than ours is refused, and left as it is.
+    """
     connection = _open(path)
     try:
+        tables = {row[0] for row in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
+        if tables and not {"schema_version", "sightings", "files"} <= tables:
+            raise DatabaseError(f"{path} holds something else", "name another file with --db")
         connection.execute("SET TimeZone='UTC'; SET threads=2; SET memory_limit='1GB'")
         connection.execute(_TABLES)
         row = connection.execute("SELECT max(version) FROM schema_version").fetchone()
@@ -135,6 +147,8 @@ def _session_relations(connection: duckdb.DuckDBPyConnection) -> list[tuple[str,
 
 def _open(path: str) -> duckdb.DuckDBPyConnection:
     if path != ":memory:":
+        if _SCHEME.match(path) or not path.isprintable():
+            raise DatabaseError(f"{path!r} is no file name", "use --db FILE or --db :memory:")
         try:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -144,10 +158,10 @@ def _open(path: str) -> duckdb.DuckDBPyConnection:
     deadline = time.monotonic() + LOCK_WAIT_S
     while True:
         try:
-            return duckdb.connect(path)
+            return duckdb.connect(path, config=_LOCAL)
         except duckdb.IOException as error:
             text = str(error)
-            if "lock" not in text.lower():
+            if "Could not set lock" not in text and "used by another process" not in text:
                 raise DatabaseError(
                     f"{path} cannot be opened: {_first_line(error)}", "use --db FILE or --db :memory:"
                 ) from error

@@ -296,7 +296,9 @@ class SubagentReport:
         count = {name: sum(spawn.verdict == name for spawn in self.spawns) for name in {s.verdict for s in self.spawns}}
         parent, total = count.get("shares_with_parent", 0), len(self.spawns)
         does = "do" if parent == total else "do not" if parent == 0 else "sometimes"
-        rest = ", ".join(f"{number:,} {name}" for name, number in sorted(count.items(), key=lambda item: -item[1]))
+        rest = ", ".join(
+            f"{number:,} {name}" for name, number in sorted(count.items(), key=lambda item: (-item[1], item[0]))
+        )
         return f"Your subagents {does} share the main conversation's prefix: {parent:,} of {total:,} ({rest})."
 
 

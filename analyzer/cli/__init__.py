@@ -2,6 +2,7 @@
 
 import re
 import sys
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -80,6 +81,9 @@ def main() -> None:
             file=sys.stderr,
         )
         raise SystemExit(2)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except (CcacheError, SimulatorError) as error:

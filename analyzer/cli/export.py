@@ -1,5 +1,6 @@
 """`ccache export`: the requests in scope as a trace that `ccache simulate` and other engines replay."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -24,11 +25,14 @@ def export(
     ] = None,
 ) -> None:
     """Write the requests in scope as a trace: lengths, times and shared prefixes; no names and no text."""
-    from analyzer.errors import NoLogsError
+    from analyzer.errors import NoLogsError, UsageError
     from analyzer.trace_export import export_trace
     from simulator.trace_files import write_trace
 
     with options.opened(asked) as (connection, scope, _):
+        kept = connection.execute("SELECT path FROM files").fetchall()
+        if str(trace.resolve()) in {os.path.realpath(scope.database), *(row[0] for row in kept)}:
+            raise UsageError(f"{trace} is a transcript or the database itself", "choose another file for --trace")
         requests = export_trace(connection, scope, session)
     if not requests:
         raise NoLogsError("no request in scope to export", "widen --since, --until, --project or --model")

@@ -49,11 +49,16 @@ def default_database() -> str:
 
 def local_timezone() -> str:
     """The system's zone as an IANA name; UTC where none can be told."""
+    from zoneinfo import available_timezones
+
     name = os.environ.get("TZ", "").lstrip(":")
-    if not name:
-        target = os.path.realpath("/etc/localtime")
-        name = target.partition("/zoneinfo/")[2]
-    return name or "UTC"
+    if not name or name.startswith("/") or name == "localtime":
+        name = os.path.realpath(name if name.startswith("/") else "/etc/localtime").partition("/zoneinfo/")[2]
+    if name in available_timezones() - {"localtime", "posixrules", "Factory"}:
+        return name
+    if name:
+        note(f"the time zone {name!r} has no IANA name: days are those of UTC; choose another with --timezone")
+    return "UTC"
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,9 +44,11 @@ def print_rows(columns: list[str], rows: list[tuple[object, ...]], format: optio
         import csv
         import sys
 
+        from analyzer.report.machine import csv_text
+
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([clean_text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+        writer.writerow(map(csv_text, columns))
+        writer.writerows([csv_text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
     elif format == "markdown":
         print(f"| {' | '.join(map(escape_markdown, columns))} |\n|{'---|' * len(columns)}")
         for row in rows:

@@ -42,6 +42,7 @@ class PriceTable:
         return None
 
 
+SMALLEST_USD, LARGEST_USD = Decimal("0.000001"), Decimal(10_000)
 _REQUIRED = ("model", *COLUMNS)
 
 
@@ -52,10 +53,10 @@ def load_price_file(path: str | Path) -> PriceTable:
     """Read the user's own prices: TOML `[[rates]]` with the five token columns and optional `from` / `until` dates."""
     file = Path(path)
     try:
-        raw = tomllib.loads(file.read_text("utf-8"), parse_float=Decimal)
+        raw = tomllib.loads(file.read_text("utf-8-sig"), parse_float=Decimal)
     except OSError as error:
         raise PricesError(f"{file}: {error.strerror or error}", "name a readable TOML file") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, ValueError, RecursionError, ArithmeticError) as error:
         raise PricesError(f"{file}: not valid TOML: {error}", "see the example in the documentation") from error
     rows = raw.get("rates")
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
@@ -71,8 +72,12 @@ def load_price_file(path: str | Path) -> PriceTable:
             raise PricesError(f"{file}: entry {number}: model is not a name", "give the model id as it is logged")
         try:
             start, end = instant(row.get("from")), instant(row.get("until"))
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise PricesError(f"{file}: entry {number}: {error}", "write dates as 2026-11-01") from error
+        if any(at is not None and (at.minute or at.second or at.microsecond) for at in (start, end)):
+            raise PricesError(
+                f"{file}: entry {number}: from and until must be full hours of UTC", "prices are looked up by the hour"
+            )
         if start is not None and end is not None and start >= end:
             raise PricesError(f"{file}: entry {number}: from is not before until", "until is exclusive")
         search = _price(file, number, row, "web_search_usd") if "web_search_usd" in row else overlay().web_search_usd
@@ -86,8 +91,12 @@ def _price(path: Path, number: int, row: Mapping[str, Any], name: str) -> Decima
     value = row[name]
     try:
         price = Decimal(value) if isinstance(value, str | int | Decimal) and not isinstance(value, bool) else None
-    except InvalidOperation:
+    except (InvalidOperation, ValueError, ArithmeticError):
         price = None
-    if price is None or not price.is_finite() or price < 0:
-        raise PricesError(f"{path}: entry {number}: {name} is not a price: {value!r}", "USD per million tokens, >= 0")
+    if price is None or not price.is_finite() or not (price == 0 or SMALLEST_USD <= price <= LARGEST_USD):
+        shown = repr(value) if len(repr(value)) <= 40 else f"{repr(value)[:40]}..."
+        raise PricesError(
+            f"{path}: entry {number}: {name} is not a price: {shown}",
+            f"USD per million tokens: 0, or {SMALLEST_USD} to {LARGEST_USD:,}",
+        )
     return price

@@ -24,13 +24,15 @@ def run_sql(
     open_scope(connection, scope)
     try:
         statements = connection.extract_statements(query)
-        if len(statements) != 1 or statements[0].type not in (
-            duckdb.StatementType.SELECT,
-            duckdb.StatementType.EXPLAIN,
-        ):
+        # EXPLAIN ANALYZE runs what it explains
+        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             raise QueryError("only one SELECT is allowed", "run `ccache sql` without a query to list the views")
         connection.execute("SET enable_external_access = false")
-        cursor = connection.execute(statements[0])
-        return [column[0] for column in cursor.description or ()], cursor.fetchall()
+        connection.execute("BEGIN TRANSACTION READ ONLY")
+        try:
+            cursor = connection.execute(statements[0])
+            return [column[0] for column in cursor.description or ()], cursor.fetchall()
+        finally:
+            connection.execute("ROLLBACK")
     except duckdb.Error as error:
         raise QueryError(str(error).splitlines()[0], "run `ccache sql` without a query to list the views") from error

@@ -109,10 +109,20 @@ def _instant(text: str | None, zone: ZoneInfo, end: bool) -> datetime | None:
     if text is None:
         return None
     try:
-        if len(text) == 10:
-            day = date.fromisoformat(text) + timedelta(days=1 if end else 0)
-            return datetime.combine(day, time(), zone).astimezone(UTC)
-        at = datetime.fromisoformat(text)
+        day = _day(text)
+        if day is None:
+            at = datetime.fromisoformat(text)
+            return (at if at.tzinfo else at.replace(tzinfo=zone)).astimezone(UTC)
+        if end and day == date.max:
+            return None
+        return datetime.combine(day + timedelta(days=1 if end else 0), time(), zone).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise UsageError(f"not a date: {text}", "use YYYY-MM-DD or an ISO 8601 time") from error
-    return (at if at.tzinfo else at.replace(tzinfo=zone)).astimezone(UTC)
+
+
+def _day(text: str) -> date | None:
+    """A date without a time, in any ISO form."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        return None

@@ -166,7 +166,8 @@ class ParsedFile:
         return found
 
     def _chain(self, record: Record) -> str:
-        state, uuid, parent, agent = self.state, record.uuid, record.parentUuid, record.agentId
+        state, uuid, parent, agent = self.state, clip(record.uuid), record.parentUuid, clip(record.agentId)
+        parent = parent and parent[:LONGEST_TEXT]
         if uuid:
             on_path = self._known(parent, state.request_on_path) if parent else None
             state.request_on_path.setdefault(uuid, on_path or "")

@@ -70,8 +70,9 @@ def read_lines(path: Path) -> Iterator[Line]:
 
 def write_lines(path: Path, lines: Iterable[bytes]) -> None:
     """Write the lines, each with its line end, beside `path` and then move them there; pipes are written directly."""
+    path = path.resolve()
     in_place = path.exists() and not path.is_file()
-    target = path if in_place else path.with_name(path.name + ".part")
+    target = path if in_place else path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         with target.open("wb") as raw:
             if path.suffix == ".gz":

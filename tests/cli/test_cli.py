@@ -284,3 +284,106 @@ def test_a_file_that_grows_while_it_is_read(tmp_path: Path) -> None:
     code, output, errors = run(tmp_path, *arguments)
     assert code == 0, errors
     assert totals(output)["requests"] == 20_000
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "EXPLAIN ANALYZE DELETE FROM files",
+        "EXPLAIN ANALYZE INSERT INTO schema_version VALUES (9)",
+        "SELECT nextval('file_ids')",
+        "SELECT * FROM sqlite_scan('f', 't')",
+        "SELECT 1; DROP TABLE files",
+    ],
+)
+def test_no_query_writes_or_fetches(tmp_path: Path, query: str) -> None:
+    path = str(tmp_path / "h.duckdb")
+    assert run(tmp_path, "analyze", SAMPLES, "--db", path)[0] == 0
+    before = run(tmp_path, "sql", "SELECT count(*) FROM files", "--db", path)
+    code, output, errors = run(tmp_path, "sql", query, "--db", path)
+    assert (code, output) == (6, ""), errors
+    assert "extensions.duckdb.org" not in errors
+    assert run(tmp_path, "sql", "SELECT count(*) FROM files", "--db", path) == before
+
+
+def test_a_database_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "other.duckdb"
+    with duckdb.connect(str(path)) as other:
+        other.execute("CREATE TABLE files (a INTEGER)")
+    for command in ("analyze", "misses", "sql"):
+        assert_error(run(tmp_path, command, "--db", str(path)), 4)
+    with duckdb.connect(str(path)) as other:
+        assert other.execute("SELECT table_name FROM duckdb_tables()").fetchall() == [("files",)]
+
+
+@pytest.mark.parametrize("name", ["md:x", "s3://bucket/key", "duckdb:/p", "a\nb"])
+def test_a_database_name_that_is_no_file(tmp_path: Path, name: str) -> None:
+    assert_error(run(tmp_path, "analyze", SAMPLES, "--db", name), 4)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_path_with_lock_in_its_name_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "clock.db"
+    path.write_text("no database")
+    started = time.monotonic()
+    assert_error(run(tmp_path, "analyze", SAMPLES, "--db", str(path)), 4)
+    assert time.monotonic() - started < 25
+
+
+@pytest.mark.parametrize("day", ["2026-11-02", "20261102", "2026-W45-1"])
+def test_every_form_of_a_day_covers_the_day(tmp_path: Path, day: str) -> None:
+    asked = ("analyze", SAMPLES, "--db", ":memory:", "--json", "--until")
+    assert totals(run(tmp_path, *asked, day)[1]) == totals(run(tmp_path, *asked, "2026-11-02")[1])
+
+
+@pytest.mark.parametrize("moment", ["9999-12-31T23:59:59-23:59", "0001-01-01T00:00+14:00", "yesterday"])
+def test_an_instant_outside_the_calendar(tmp_path: Path, moment: str) -> None:
+    assert_error(run(tmp_path, "analyze", SAMPLES, "--db", ":memory:", "--since", moment), 2)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('input = "1e30"', "not a price"),
+        ('input = "1e999999999"', "not a price"),
+        ('input = "1"\nfrom = 2026-06-04T19:11:00Z', "full hours"),
+        ('input = "1"\nfrom = 0001-01-01T00:00:00+14:00', "entry 1"),
+    ],
+)
+def test_prices_out_of_range(tmp_path: Path, line: str, words: str) -> None:
+    rest = "\n".join(f'{name} = "1"' for name in ("output", "cache_read", "cache_creation_5m", "cache_creation_1h"))
+    prices = tmp_path / "p.toml"
+    prices.write_text(f'[[rates]]\nmodel = "claude-opus-4-6"\n{rest}\n{line}\n')
+    result = run(tmp_path, "analyze", SAMPLES, "--db", ":memory:", "--prices", str(prices))
+    assert_error(result, 5)
+    assert words in result[2]
+
+
+@pytest.mark.parametrize("zone", ["EST5EDT,M3.2.0,M11.1.0", "UTC0", ":/etc/localtime", "localtime", "Europe/Berlin"])
+def test_any_zone_of_the_system_gives_a_report(tmp_path: Path, zone: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "analyze", SAMPLES, "--db", ":memory:", "--json"],
+        env=environment(tmp_path) | {"TZ": zone},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["meta"]["timezone"]
+
+
+def test_a_terminal_that_cannot_show_a_name(tmp_path: Path) -> None:
+    log = tmp_path / "s.jsonl"
+    message = {"id": "msg_1", "model": "m", "usage": {"input_tokens": 1}}
+    log.write_text(json.dumps({"type": "assistant", "cwd": "/home/x/日本語", "message": message}) + "\n")
+    for format in ("terminal", "json", "csv", "markdown"):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, "analyze", str(log), "--db", ":memory:", "--format", format],
+            env=environment(tmp_path) | {"PYTHONIOENCODING": "ascii"},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr

@@ -96,3 +96,19 @@ def test_an_error_is_two_lines_and_leaves_no_file(tmp_path: Path, arguments: tup
     assert (found, output) == (code, ""), errors
     assert [line.partition(":")[0] for line in errors.splitlines()] == ["ccache", "hint"]
     assert not [path for path in tmp_path.iterdir() if path.suffix == ".jsonl"]
+
+
+def test_neither_a_log_nor_the_database_is_overwritten(tmp_path: Path) -> None:
+    log = tmp_path / "s.jsonl"
+    message = {"id": "msg_1", "model": "claude-sonnet-4-5", "usage": {"input_tokens": 1}}
+    log.write_text(json.dumps({"type": "assistant", "message": message}) + "\n")
+    before = log.read_bytes()
+    (tmp_path / "link.jsonl").symlink_to(log)
+    for name in ("s.jsonl", "link.jsonl"):
+        assert run(tmp_path, "export", str(log), "--trace", name)[0] == 2
+    assert log.read_bytes() == before
+    (tmp_path / "other").write_text("kept until the trace is complete")
+    (tmp_path / "to").symlink_to(tmp_path / "other")
+    assert run(tmp_path, "export", str(log), "--trace", "to")[0] == 0
+    assert (tmp_path / "to").is_symlink()
+    assert len(read_trace(tmp_path / "other")) == 1
