@@ -29,7 +29,23 @@ def sql(
             columns, rows = queries.list_views(connection)
         else:
             columns, rows = queries.run_sql(connection, scope, query)
-    print_rows(columns, rows, "json" if json else format, "" if query else "columns")
+    if query is None and format == "terminal" and not json:
+        _print_views(rows)
+    else:
+        print_rows(columns, rows, "json" if json else format)
+
+
+def _print_views(rows: list[tuple[object, ...]]) -> None:
+    """One block per view: its columns are too many for a table on most terminals."""
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console = Console()
+    for name, grain, columns in rows:
+        console.print(Text(str(name), "bold"))
+        console.print(Padding(Text(str(grain)), (0, 0, 0, 2)))
+        console.print(Padding(Text(str(columns), "dim"), (0, 0, 1, 2)))
 
 
 def print_rows(columns: list[str], rows: list[tuple[object, ...]], format: options.Format, flexible: str = "") -> None:

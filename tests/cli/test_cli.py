@@ -387,3 +387,14 @@ def test_a_terminal_that_cannot_show_a_name(tmp_path: Path) -> None:
             check=False,
         )
         assert done.returncode == 0, done.stderr
+
+
+def test_views_are_listed_with_every_column_on_a_narrow_terminal(tmp_path: Path) -> None:
+    path = str(tmp_path / "h.duckdb")
+    assert run(tmp_path, "analyze", SAMPLES, "--db", path)[0] == 0
+    code, output, errors = run(tmp_path, "sql", "--db", path)
+    assert code == 0, errors
+    listed = json.loads(run(tmp_path, "sql", "--db", path, "--json")[1])
+    said = " ".join(output.split())
+    for view in listed:
+        assert all(word in said for word in (view["view"], *view["columns"].split(", ")))
