@@ -249,7 +249,7 @@ def _panels(
 
     scale = altair.Scale(type="log") if log else altair.Undefined
     panels: list[Any] = [
-        altair.Chart(altair.Data(values=[row for row in rows if row[by] == name]))  # type: ignore[no-untyped-call]
+        altair.Chart(altair.Data(values=[row for row in rows if row[by] == name]))
         .mark_line(point=True)
         .encode(
             x=altair.X(f"{x}:Q", title=label, scale=scale),

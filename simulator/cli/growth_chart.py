@@ -30,7 +30,7 @@ def write_chart(grown: "list[GrowthStep]", path: Path) -> None:
     import altair
 
     rows = [{"tokens": step.cache_length, "KiB": step.cache_bytes / 1024} for step in grown]
-    data = altair.Data(values=rows)  # type: ignore[no-untyped-call]
+    data = altair.Data(values=rows)
     chart = (
         altair.Chart(data, title="K/V cache while an answer grows")
         .mark_line(point=len(rows) <= 80)
