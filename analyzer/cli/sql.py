@@ -54,8 +54,11 @@ def print_rows(columns: list[str], rows: list[tuple[object, ...]], format: optio
 
     if format == "json":
         from json import dumps
+        from math import isfinite
 
-        print(dumps([dict(zip(columns, row, strict=True)) for row in rows], default=str, indent=2, ensure_ascii=False))
+        names = [name if name not in columns[:place] else f"{name}_{place + 1}" for place, name in enumerate(columns)]
+        plain = [[None if isinstance(cell, float) and not isfinite(cell) else cell for cell in row] for row in rows]
+        print(dumps([dict(zip(names, row, strict=True)) for row in plain], default=str, indent=2, ensure_ascii=False))
     elif format == "csv":
         import csv
         import sys

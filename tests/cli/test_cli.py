@@ -389,6 +389,14 @@ def test_a_terminal_that_cannot_show_a_name(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
+def test_sql_prints_json_that_any_reader_takes(tmp_path: Path) -> None:
+    path = str(tmp_path / "h.duckdb")
+    assert run(tmp_path, "analyze", SAMPLES, "--db", path)[0] == 0
+    code, output, errors = run(tmp_path, "sql", "SELECT 1 AS a, 2 AS a, 'nan'::DOUBLE AS b", "--db", path, "--json")
+    assert code == 0, errors
+    assert json.loads(output, parse_constant=pytest.fail) == [{"a": 1, "a_2": 2, "b": None}]
+
+
 def test_views_are_listed_with_every_column_on_a_narrow_terminal(tmp_path: Path) -> None:
     path = str(tmp_path / "h.duckdb")
     assert run(tmp_path, "analyze", SAMPLES, "--db", path)[0] == 0
