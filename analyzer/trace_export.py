@@ -15,10 +15,9 @@ import duckdb
 
 from analyzer.errors import UsageError
 from analyzer.queries import Scope
-from analyzer.queries.history import Chain, LoggedRequest, chains
+from analyzer.queries.history import LOST_TOKENS, Chain, LoggedRequest, chains, is_loss
 from simulator.trace import Request, Segment, Ttl, Usage
 
-LOST_TOKENS = 2_000
 FLOOR_BREAKPOINTS = 2
 TTL_S: dict[Ttl, int] = {"5m": 300, "1h": 3600}
 
@@ -81,10 +80,9 @@ def build_trace(history: Sequence[Chain]) -> list[Exported]:
 
 def lost_for_another_reason(previous: LoggedRequest, current: LoggedRequest, ttl: Ttl) -> bool:
     """Whether tokens were lost (the 2,000 and 5 % rule) though neither age nor another model explains it."""
-    lost = previous.readable_tokens - current.usage.cache_read_tokens
     if current.known.boundary or current.known.prompt_tokens < previous.readable_tokens:
         return True
-    if lost < LOST_TOKENS or lost * 20 <= previous.readable_tokens:
+    if not is_loss(previous.readable_tokens, current.usage.cache_read_tokens):
         return False
     expired = current.known.started_at_s - previous.known.started_at_s > TTL_S[ttl]
     return not expired and current.known.model == previous.known.model and _salt(current) == _salt(previous)

@@ -4,7 +4,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ def load_price_file(path: str | Path) -> PriceTable:
         raw = tomllib.loads(file.read_text("utf-8-sig"), parse_float=Decimal)
     except OSError as error:
         raise PricesError(f"{file}: {error.strerror or error}", "name a readable TOML file") from error
-    except (tomllib.TOMLDecodeError, ValueError, RecursionError, ArithmeticError) as error:
+    except (ValueError, RecursionError, ArithmeticError) as error:
         raise PricesError(f"{file}: not valid TOML: {error}", "see the example in the documentation") from error
     rows = raw.get("rates")
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
@@ -91,7 +91,7 @@ def _price(path: Path, number: int, row: Mapping[str, Any], name: str) -> Decima
     value = row[name]
     try:
         price = Decimal(value) if isinstance(value, str | int | Decimal) and not isinstance(value, bool) else None
-    except (InvalidOperation, ValueError, ArithmeticError):
+    except (ValueError, ArithmeticError):
         price = None
     if price is None or not price.is_finite() or not (price == 0 or SMALLEST_USD <= price <= LARGEST_USD):
         shown = repr(value) if len(repr(value)) <= 40 else f"{repr(value)[:40]}..."

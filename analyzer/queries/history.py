@@ -9,6 +9,7 @@ import duckdb
 from analyzer.queries.scope import Scope, select
 from simulator.trace import Usage
 
+LOST_TOKENS = 2_000
 BOUNDARIES = frozenset({"compact_boundary", "microcompact_boundary", "compact_summary", "context_edit"})
 
 
@@ -89,6 +90,12 @@ class UsageRow:
     project: str
     session_id: str
     chain: str
+
+
+def is_loss(readable: int, read: int) -> bool:
+    """The definition of a rebuild: at least 2,000 tokens and more than 5 % of what could be read, as in `rebuilds`."""
+    lost = readable - read
+    return lost >= LOST_TOKENS and lost * 20 > readable
 
 
 def chains(connection: duckdb.DuckDBPyConnection, scope: Scope) -> list[list[LoggedRequest]]:

@@ -4,7 +4,7 @@ Everything that one file's requests depend on lies in files that share a request
 directly or through others. Such a group is computed by the same views as the whole, pointed at its files.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC
 from hashlib import blake2b
 from typing import Any
@@ -13,7 +13,7 @@ import duckdb
 
 from analyzer import __version__
 from analyzer.database import VIEWS, drop, materialize, replace, view_text
-from analyzer.prices import PriceTable, price_signature, rates_for
+from analyzer.prices import BAND_SAMPLE, PriceTable, price_signature, rates_for
 
 RELATIONS = (
     "request_keys",
@@ -37,11 +37,19 @@ def point_at(connection: duckdb.DuckDBPyConnection, file_ids: Sequence[int] | No
 
 def compute(connection: duckdb.DuckDBPyConnection, prices: PriceTable | None, known_rates: bool = False) -> None:
     """Compute every relation for the files that the views point at, as session tables."""
+    for name in _priced_in_order(connection, prices, known_rates):
+        materialize(connection, (name,))
+
+
+def _priced_in_order(
+    connection: duckdb.DuckDBPyConnection, prices: PriceTable | None, known_rates: bool
+) -> Iterator[str]:
+    """The relations, each after those it is made of; the rates stand before the first that needs them."""
     for name in RELATIONS:
         if name == "priced_rows":
             materialize(connection, ("usage_rows",))
             _fill_rates(connection, prices, known_rates)
-        materialize(connection, (name,))
+        yield name
 
 
 def refresh(connection: duckdb.DuckDBPyConnection) -> None:
@@ -85,15 +93,12 @@ def _read_kept(connection: duckdb.DuckDBPyConnection, name: str) -> None:
 
 
 def _keep_all(connection: duckdb.DuckDBPyConnection, signature: str) -> None:
-    for name in RELATIONS:
-        if name == "priced_rows":
-            materialize(connection, ("usage_rows",))
-            _fill_rates(connection, None, False)
-            connection.execute("CREATE OR REPLACE TABLE kept_rates AS SELECT * FROM rates")
+    for name in _priced_in_order(connection, None, False):
         connection.execute(
             f"CREATE OR REPLACE TABLE kept_{name} AS SELECT {_columns(name)} FROM (\n{view_text(name)}\n)"
         )
         _read_kept(connection, name)
+    connection.execute("CREATE OR REPLACE TABLE kept_rates AS SELECT * FROM rates")
     connection.execute("DELETE FROM kept_signature")
     connection.execute("INSERT INTO kept_signature VALUES (?)", [signature])
 
@@ -157,7 +162,7 @@ def _fill_rates(connection: duckdb.DuckDBPyConnection, prices: PriceTable | None
         rates = rates_for(
             model,
             hour.replace(tzinfo=UTC),
-            prompt_tokens=(1, 100_001, 200_001)[band],
+            prompt_tokens=BAND_SAMPLE[band],
             speed=speed,
             inference_geo=geo,
             service_tier=tier,

@@ -31,6 +31,11 @@ def format_count(count: int) -> str:
     return f"{count:,}"
 
 
+def counted(count: int, thing: str) -> str:
+    plural = thing + ("es" if thing.endswith("ss") else "s")
+    return f"{format_count(count)} {thing if count == 1 else plural}"
+
+
 def format_tokens(tokens: int) -> str:
     """999, 1.2k, 3.4M, 5.6B; rounding never shows 1000.0k."""
     if abs(tokens) < 1000:

@@ -14,6 +14,7 @@ from analyzer.causes import ADVICE
 from analyzer.report.charts import share_bar
 from analyzer.report.formatting import (
     clean_text,
+    counted,
     escape_markdown,
     format_count,
     format_percent,
@@ -171,9 +172,8 @@ def summary(report: MissReport) -> str:
     for rebuild in report.expected_rebuilds:
         kinds[rebuild.cause] = kinds.get(rebuild.cause, 0) + 1
     expected = ", ".join(f"{count:,} {name}" for name, count in sorted(kinds.items(), key=lambda item: -item[1]))
-    count = "1 miss" if len(report.misses) == 1 else f"{len(report.misses):,} misses"
     text = (
-        f"{count} lost {format_tokens(lost)} cached tokens; writing them again cost"
+        f"{counted(len(report.misses), 'miss')} lost {format_tokens(lost)} cached tokens; writing them again cost"
         f" {format_usd(cost)} more than reading them. Expected rebuilds: {expected or 'none'}."
     )
     if lost:
@@ -263,7 +263,7 @@ def render_signatures(screen: Screen, rows: Sequence[SignatureRow]) -> None:
         screen.line(Text.assemble((f"{name} ", "bold"), found[0].meaning))
         screen.line(
             screen.name(
-                f"  {format_count(misses)} misses in {_chains(len(found))}, {format_usd(cost)};"
+                f"  {counted(misses, 'miss')} in {counted(len(found), 'chain')}, {format_usd(cost)};"
                 f" versions {_some(_versions(found), 4) or 'unknown'}"
             )
         )
@@ -274,10 +274,6 @@ def render_signatures(screen: Screen, rows: Sequence[SignatureRow]) -> None:
 
 def _versions(rows: Sequence[SignatureRow]) -> list[str]:
     return sorted({version for row in rows for version in row.versions}, key=version_order)
-
-
-def _chains(count: int) -> str:
-    return "1 chain" if count == 1 else f"{format_count(count)} chains"
 
 
 def _some(names: Sequence[str], most: int) -> str:

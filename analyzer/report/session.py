@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from analyzer.report.formatting import (
+    counted,
     escape_markdown,
     format_count,
     format_percent,
@@ -104,9 +105,9 @@ def _facts(report: SessionReport, zone: tzinfo) -> list[str]:
         f"{report.session_id}  {report.project}",
         f"{start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M}, {report.timezone};"
         f" {', '.join(dict.fromkeys(request.model for request in requests))}",
-        f"{format_usd(cost)}, {_number(len(requests), 'request')}, hit rate {format_percent(share(read, prompt))};"
-        f" {_number(len(missed), 'miss')} cost {format_usd(again)} to write again,"
-        f" {_number(expected, 'expected rebuild')}, {_number(len(report.agents), 'subagent')}",
+        f"{format_usd(cost)}, {counted(len(requests), 'request')}, hit rate {format_percent(share(read, prompt))};"
+        f" {counted(len(missed), 'miss')} cost {format_usd(again)} to write again,"
+        f" {counted(expected, 'expected rebuild')}, {counted(len(report.agents), 'subagent')}",
     ]
     first = report.first
     if first:
@@ -132,7 +133,7 @@ def _picture(screen: Screen, report: SessionReport, main: Sequence[SessionReques
         marks.append("!" if "miss" in kinds else "c" if "expected" in kinds else " ")
     most = max(request.prompt_tokens for request in drawn) or 1
     per = "" if columns == len(main) else f", up to {-(-len(main) // columns)} per column"
-    screen.heading(f"Prompt by request: {_number(len(main), 'request')}{per}")
+    screen.heading(f"Prompt by request: {counted(len(main), 'request')}{per}")
     for line in reversed(range(HEIGHT)):
         label = format_tokens(most) if line == HEIGHT - 1 else "0" if line == 0 else ""
         text = Text(f"{label:>{MARGIN - 2}} ", "dim", no_wrap=True, overflow="crop")
@@ -190,9 +191,9 @@ def _lanes(screen: Screen, report: SessionReport, main: Sequence[SessionRequest]
         )
         misses = sum(request.mark == "miss" for request in requests)
         agent = types.get(lane)
-        about = f"{_number(len(requests), 'request')}, {format_usd(_cost(requests))}"
+        about = f"{counted(len(requests), 'request')}, {format_usd(_cost(requests))}"
         about += f", {agent.verdict}" if agent else ""
-        about += f", {_number(misses, 'miss')}" if misses else ""
+        about += f", {counted(misses, 'miss')}" if misses else ""
         name = agent.agent_type if agent else "sidechain"
         bar = _glyph(screen, "━") * (right - left + 1)
         room = screen.width - MARGIN
@@ -271,7 +272,7 @@ def _fold_row(stretch: Sequence[SessionRequest], bar: int) -> list[Text]:
     written = sum(request.cache_creation_tokens for request in stretch)
     read = format_tokens(sum(request.cache_read_tokens for request in stretch))
     cells = ["...", "", "", *([""] if bar else []), "", format_tokens(written), format_usd(_cost(stretch))]
-    return [Text(cell, "dim") for cell in (*cells, f"{_number(len(stretch), 'request')}, read {read}")]
+    return [Text(cell, "dim") for cell in (*cells, f"{counted(len(stretch), 'request')}, read {read}")]
 
 
 def _kept(requests: Sequence[SessionRequest], top: int) -> list[SessionRequest]:
@@ -301,11 +302,6 @@ def _bar(screen: Screen, request: SessionRequest, width: int, most: int) -> Text
 def _cost(requests: Sequence[SessionRequest]) -> Decimal | None:
     priced = [request.cost_usd for request in requests if request.cost_usd is not None]
     return sum(priced, Decimal(0)) if priced else None
-
-
-def _number(count: int, thing: str) -> str:
-    plural = thing + ("es" if thing.endswith("ss") else "s")
-    return f"{format_count(count)} {thing if count == 1 else plural}"
 
 
 def _span(seconds: float | None) -> str:

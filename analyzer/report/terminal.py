@@ -11,7 +11,7 @@ from rich.text import Text
 
 from analyzer.report.charts import day_chart, share_bar
 from analyzer.report.findings import render_findings
-from analyzer.report.formatting import format_count, format_percent, format_tokens, format_usd, share
+from analyzer.report.formatting import counted, format_count, format_percent, format_tokens, format_usd, share
 from analyzer.report.machine import classes_of, missing_from, top_rows, unpriced_line
 from analyzer.report.screen import Screen
 from analyzer.results import AnalyzeReport, GroupRow, Totals
@@ -109,14 +109,14 @@ def _cache(screen: Screen, totals: Totals) -> None:
     elif saved < 0:
         saving += ": writes cost more than reads gave back"
     table.add_row("Saved", Text(money(saved), "bold green" if saved >= 0 else "bold red"), saving)
-    for name, style, tokens, events, one, many, cost in (
-        ("Rewritten, misses", "bold red", totals.miss_rewritten_tokens, totals.misses, "miss", "misses",
+    for name, style, tokens, events, event, cost in (
+        ("Rewritten, misses", "bold red", totals.miss_rewritten_tokens, totals.misses, "miss",
          totals.miss_rewrite_cost_usd),
         ("Rewritten, expected", "bold", totals.expected_rewritten_tokens, totals.expected_rebuilds, "rebuild",
-         "rebuilds", totals.expected_rewrite_cost_usd),
+         totals.expected_rewrite_cost_usd),
     ):  # fmt: skip
         shown = Text(format_tokens(tokens), style if tokens else "")
-        table.add_row(name, shown, f"tokens in {format_count(events)} {one if events == 1 else many}, {money(cost)}")
+        table.add_row(name, shown, f"tokens in {counted(events, event)}, {money(cost)}")
     screen.line(table)
 
 

@@ -6,10 +6,10 @@ import duckdb
 
 from analyzer.prices import PriceTable
 from analyzer.queries import Scope
-from analyzer.queries.history import Chain, LoggedRequest, read_chains
+from analyzer.queries.history import Chain, LoggedRequest, is_loss, read_chains
 from analyzer.queries.rebuilds import judged
 from analyzer.queries.scope import select
-from analyzer.whatif.prediction import Prediction, Predictor, is_loss, tolerance
+from analyzer.whatif.prediction import Prediction, Predictor, tolerance
 from analyzer.whatif.results import CauseScore, Checked, CheckReport, Score, Unforeseen
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from analyzer.trace_export import Exported
 from analyzer.whatif.models import window_of
-from analyzer.whatif.work import Billed, Work, is_main
+from analyzer.whatif.work import Billed, Work, is_main, with_usage
 from simulator.trace import Usage
 
 SUMMARY_OUTPUT = 4_000
@@ -40,7 +40,7 @@ def compacted_at(work: Work, bill: list[Billed], limit: int) -> list[Billed]:
             before = prompt
             if logged.key not in changed and context < prompt and logged.key in work.main_bill:
                 changed[logged.key] = without(work.main_bill[logged.key].usage, prompt - context, start)
-    return [*_with(bill, changed), *added]
+    return [*with_usage(bill, changed), *added]
 
 
 def never_compacted(work: Work, bill: list[Billed]) -> list[Billed]:
@@ -59,7 +59,7 @@ def never_compacted(work: Work, bill: list[Billed]) -> list[Billed]:
             if dropped and billed is not None:
                 usage = billed.usage
                 changed[logged.key] = replace(usage, cache_read_tokens=usage.cache_read_tokens + dropped)
-    return _with(bill, changed)
+    return with_usage(bill, changed)
 
 
 def without(usage: Usage, tokens: int, start: int) -> Usage:
@@ -110,10 +110,3 @@ def _conversations(work: Work) -> list[list[Exported]]:
     wrote = [chain for chain in found.values() if any(i.logged.usage.cache_creation_tokens for i in chain)]
     place = {item.request.id: n for n, item in enumerate(work.trace)}
     return [sorted(chain, key=lambda item: place[item.request.id]) for chain in wrote]
-
-
-def _with(bill: list[Billed], changed: dict[str, Usage]) -> list[Billed]:
-    return [
-        billed._replace(usage=changed[billed.row.key]) if billed.row.main and billed.row.key in changed else billed
-        for billed in bill
-    ]

@@ -7,7 +7,7 @@ from decimal import Decimal
 from analyzer.trace_export import Exported
 from analyzer.whatif.replay import apply_runs
 from analyzer.whatif.tariff import Till
-from analyzer.whatif.work import Billed, Work, is_main
+from analyzer.whatif.work import Billed, Work, asked_ttl, conversations
 from simulator.policy import Policy, simulate
 from simulator.trace import Request, Ttl
 
@@ -36,12 +36,8 @@ def kept_alive(work: Work, bill: list[Billed], till: Till, minutes: int | None) 
 
 
 def _pings(work: Work, till: Till, minutes: int | None) -> list[Request]:
-    following: dict[str, list[Exported]] = {}
-    for item in work.trace:
-        if is_main(item) and not item.logged.known.date_estimated:
-            following.setdefault(item.request.chain, []).append(item)
     found: list[Request] = []
-    for chain in following.values():
+    for chain in conversations(work):
         for place, item in enumerate(chain):
             end = chain[place + 1].request.started_at_s if place + 1 < len(chain) else float("inf")
             found += _pings_after(work, till, item, end, minutes)
@@ -50,11 +46,10 @@ def _pings(work: Work, till: Till, minutes: int | None) -> list[Request]:
 
 def _pings_after(work: Work, till: Till, item: Exported, end: float, minutes: int | None) -> list[Request]:
     """Pings between a request and the next one (`end`, in seconds)."""
-    ttls = [segment.breakpoint for segment in item.request.segments if segment.breakpoint]
+    ttl = asked_ttl(item)
     billed = work.main_bill.get(item.request.id)
-    if not ttls or billed is None:
+    if ttl is None or billed is None:
         return []
-    ttl: Ttl = "1h" if "1h" in ttls else "5m"
     every = minutes * 60 if minutes else EVERY_S[ttl]
     rates = till.rates(billed.terms, billed.at, billed.usage.prompt_tokens)
     if rates is None:

@@ -8,7 +8,7 @@ lifetime from the start of the request that wrote or read an entry; one cache pe
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from analyzer.queries.history import Circumstances, LoggedRequest
+from analyzer.queries.history import Circumstances, LoggedRequest, is_loss
 
 LARGEST_START = 50_000
 """Tools and system prompt measure 5K-35K in published reports; a first read above this is a copied conversation."""
@@ -26,11 +26,6 @@ class Prediction:
 
     tokens: int
     reason: str
-
-
-def is_loss(readable: int, read: int) -> bool:
-    """The published definition of a miss: at least 2,000 tokens and more than 5 % of what could be read."""
-    return readable - read >= 2_000 and (readable - read) * 20 > readable
 
 
 def tolerance(readable: int) -> float:

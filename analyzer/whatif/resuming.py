@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from analyzer.trace_export import TTL_S, Exported
 from analyzer.whatif.models import window_of
-from analyzer.whatif.work import Billed, Work, is_main
-from simulator.trace import Ttl, Usage
+from analyzer.whatif.work import Billed, Work, asked_ttl, conversations, with_usage
+from simulator.trace import Usage
 
 
 def resumed(work: Work, bill: list[Billed]) -> list[Billed]:
@@ -14,11 +14,7 @@ def resumed(work: Work, bill: list[Billed]) -> list[Billed]:
     Its first request writes only what is new; that and every later one reads the older context too, until the
     context window is full or a compaction drops it.
     """
-    chains: dict[str, list[Exported]] = {}
-    for item in work.trace:
-        if is_main(item) and not item.logged.known.date_estimated:
-            chains.setdefault(item.request.chain, []).append(item)
-    ordered = sorted(chains.values(), key=lambda chain: chain[0].request.started_at_s)
+    ordered = sorted(conversations(work), key=lambda chain: chain[0].request.started_at_s)
     carried: dict[str, int] = {}
     changed: dict[str, Usage] = {}
     latest: dict[tuple[str, str], list[Exported]] = {}
@@ -44,16 +40,12 @@ def resumed(work: Work, bill: list[Billed]) -> list[Billed]:
             if billed is not None:
                 usage = billed.usage
                 changed[item.request.id] = replace(usage, cache_read_tokens=usage.cache_read_tokens + extra)
-    return [
-        billed._replace(usage=changed[billed.row.key]) if billed.row.main and billed.row.key in changed else billed
-        for billed in bill
-    ]
+    return with_usage(bill, changed)
 
 
 def _alive(last: Exported, first: Exported) -> bool:
     """Whether a conversation that has ended is still cached when another session starts."""
-    ttls = [segment.breakpoint for segment in last.request.segments if segment.breakpoint]
-    if not ttls or last.logged.known.session_id == first.logged.known.session_id:
+    ttl = asked_ttl(last)
+    if ttl is None or last.logged.known.session_id == first.logged.known.session_id:
         return False
-    ttl: Ttl = "1h" if "1h" in ttls else "5m"
     return 0 < first.request.started_at_s - last.request.started_at_s <= TTL_S[ttl]

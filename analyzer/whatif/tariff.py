@@ -4,7 +4,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from analyzer.prices import PriceTable, Rates, band_of, rates_for
+from analyzer.prices import BAND_SAMPLE, PriceTable, Rates, band_of, rates_for
 from analyzer.prices.model_ids import parse_model_id
 from analyzer.whatif.plan import Changes
 from simulator.trace import Usage
@@ -85,7 +85,7 @@ class Till:
             self._known[key] = rates_for(
                 terms.model,
                 at.replace(minute=0, second=0, microsecond=0),
-                prompt_tokens=(1, 100_001, 200_001)[band],
+                prompt_tokens=BAND_SAMPLE[band],
                 speed=terms.speed,
                 inference_geo=terms.geo,
                 service_tier=terms.tier,

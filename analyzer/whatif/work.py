@@ -1,6 +1,6 @@
 """What happened, ready to be changed: billed rows with the chains behind them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from analyzer.queries.history import Chain, UsageRow
 from analyzer.trace_export import Exported, build_trace
 from analyzer.whatif.tariff import Terms
 from simulator.policy import Policy, simulate
-from simulator.trace import Usage
+from simulator.trace import Ttl, Usage
 
 MAIN_TYPES = ("main", "teammate")
 
@@ -62,6 +62,29 @@ class Work:
         """Request id -> what the simulated cache bills with everything as it was."""
         requests = [item.request for item in self.trace]
         return dict(zip((request.id for request in requests), simulate(requests, Policy()), strict=True))
+
+
+def with_usage(bill: Sequence[Billed], changed: Mapping[str, Usage]) -> list[Billed]:
+    """`bill` with other tokens for the requests in `changed`, in the line that answered last."""
+    return [
+        billed._replace(usage=changed[billed.row.key]) if billed.row.main and billed.row.key in changed else billed
+        for billed in bill
+    ]
+
+
+def asked_ttl(item: Exported) -> Ttl | None:
+    """The longest lifetime that a request's breakpoints ask for; None where it has none."""
+    ttls = {segment.breakpoint for segment in item.request.segments}
+    return "1h" if "1h" in ttls else "5m" if "5m" in ttls else None
+
+
+def conversations(work: Work) -> list[list[Exported]]:
+    """The main conversations in the order of their first requests, without requests whose time is a guess."""
+    found: dict[str, list[Exported]] = {}
+    for item in work.trace:
+        if is_main(item) and not item.logged.known.date_estimated:
+            found.setdefault(item.request.chain, []).append(item)
+    return list(found.values())
 
 
 def is_main(item: Exported) -> bool:

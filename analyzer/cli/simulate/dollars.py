@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from analyzer.prices import rates_for
+from analyzer.prices import BAND_SAMPLE, rates_for
 from simulator.trace import Request, Usage
 
 _FIRST_PRICED = datetime(2023, 1, 1, tzinfo=UTC).timestamp()
@@ -26,7 +26,7 @@ def cost_usd(billed: Iterable[tuple[Request, Usage]], now: datetime) -> Decimal 
 
 def group_cost_usd(model: str, at_s: float, band: int, usage: Usage, now: datetime) -> Decimal | None:
     """Like `cost_usd`, for the summed usage of requests of one model, day and price band of prompt sizes."""
-    return _cost(model, at_s, (0, 100_001, 200_001)[band], usage, now)
+    return _cost(model, at_s, BAND_SAMPLE[band], usage, now)
 
 
 def _cost(model: str, at_s: float, prompt_tokens: int, usage: Usage, now: datetime) -> Decimal | None:
