@@ -16,7 +16,6 @@ from analyzer.database import VIEWS, drop, materialize, replace, view_text
 from analyzer.prices import BAND_SAMPLE, PriceTable, price_signature, rates_for
 
 RELATIONS = (
-    "request_keys",
     "requests",
     "priced_rows",
     "chains",
@@ -25,6 +24,7 @@ RELATIONS = (
     "rebuild_evidence",
     "zero_requests",
 )
+KEPT = tuple(name for name in RELATIONS if name != "chains")  # most columns of which its neighbours hold too
 _DAY = "(timezone(getvariable('timezone'), timezone('UTC', first_line_at)))::DATE AS day"
 _WITH_DAY = ("requests", "priced_rows")
 
@@ -45,6 +45,7 @@ def _priced_in_order(
     connection: duckdb.DuckDBPyConnection, prices: PriceTable | None, known_rates: bool
 ) -> Iterator[str]:
     """The relations, each after those it is made of; the rates stand before the first that needs them."""
+    replace(connection, "VIEW", "request_keys", view_text("request_keys"))
     for name in RELATIONS:
         if name == "priced_rows":
             materialize(connection, ("usage_rows",))
@@ -71,8 +72,9 @@ def refresh(connection: duckdb.DuckDBPyConnection) -> None:
         connection.execute("DELETE FROM stale_files")
         connection.execute("COMMIT")
     point_at(connection, None)
-    drop(connection, "usage_rows")
-    for name in RELATIONS:
+    for name in ("usage_rows", *RELATIONS):
+        drop(connection, name)
+    for name in KEPT:
         _read_kept(connection, name)
 
 
@@ -94,6 +96,9 @@ def _read_kept(connection: duckdb.DuckDBPyConnection, name: str) -> None:
 
 def _keep_all(connection: duckdb.DuckDBPyConnection, signature: str) -> None:
     for name in _priced_in_order(connection, None, False):
+        if name not in KEPT:
+            materialize(connection, (name,))
+            continue
         connection.execute(
             f"CREATE OR REPLACE TABLE kept_{name} AS SELECT {_columns(name)} FROM (\n{view_text(name)}\n)"
         )
@@ -109,7 +114,7 @@ def _keep(connection: duckdb.DuckDBPyConnection, group: Sequence[int]) -> None:
         f"DELETE FROM kept_priced_rows WHERE request_key IN (SELECT request_key FROM kept_requests WHERE {chosen})",
         [list(group)],
     )
-    for name in RELATIONS:
+    for name in KEPT:
         if name != "priced_rows":
             connection.execute(f"DELETE FROM kept_{name} WHERE {chosen}", [list(group)])
         connection.execute(f"INSERT INTO kept_{name} BY NAME SELECT {_columns(name)} FROM {name}")

@@ -21,8 +21,8 @@ SELECT g.file_id, g.chain, g.request_key, g.read_tokens, g.creation_tokens, coal
     k.version, q.version
 FROM request_gaps g
 LEFT JOIN rebuilds b USING (request_key)
-JOIN request_keys k ON k.file_id = g.file_id AND k.chain = g.chain AND k.ordinal = g.ordinal
-JOIN request_keys q ON q.file_id = g.file_id AND q.chain = g.chain AND q.ordinal = g.previous_ordinal
+JOIN sightings k ON k.file_id = g.file_id AND k.chain = g.chain AND k.ordinal = g.ordinal
+JOIN sightings q ON q.file_id = g.file_id AND q.chain = g.chain AND q.ordinal = g.previous_ordinal
 WHERE (g.file_id, g.chain) IN (SELECT (file_id, chain) FROM rebuilds WHERE NOT expected)
 ORDER BY g.file_id, g.chain, g.ordinal
 """

@@ -3,7 +3,8 @@ WITH marked AS (
     SELECT file_id, chain, ordinal, read_tokens,
         read_tokens IS DISTINCT FROM lag(read_tokens) OVER w AS read_changed,
         row_number() OVER w - 1 AS n_in_chain
-    FROM chains WINDOW w AS (PARTITION BY file_id, chain ORDER BY ordinal)
+    FROM chains SEMI JOIN rebuilds USING (file_id, chain)
+    WINDOW w AS (PARTITION BY file_id, chain ORDER BY ordinal)
 ),
 -- a run is a stretch of a chain whose requests all read the same number of tokens
 runs AS (
@@ -25,8 +26,8 @@ JOIN requests r USING (request_key)
 JOIN requests p ON p.request_key = b.previous_key
 JOIN files f ON f.file_id = b.file_id
 JOIN numbered n ON n.file_id = b.file_id AND n.chain = b.chain AND n.ordinal = b.ordinal
-JOIN request_keys k ON k.file_id = b.file_id AND k.chain = b.chain AND k.ordinal = b.ordinal
-JOIN request_keys q ON q.file_id = b.file_id AND q.chain = b.chain AND q.ordinal = b.previous_ordinal
+JOIN sightings k ON k.file_id = b.file_id AND k.chain = b.chain AND k.ordinal = b.ordinal
+JOIN sightings q ON q.file_id = b.file_id AND q.chain = b.chain AND q.ordinal = b.previous_ordinal
 LEFT JOIN events e ON e.file_id = b.file_id AND e.ordinal > b.previous_ordinal AND e.ordinal <= b.ordinal
     AND split_part(e.chain, '#', 1) = split_part(b.chain, '#', 1)
 GROUP BY ALL

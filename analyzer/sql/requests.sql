@@ -1,34 +1,34 @@
 -- grain: one row per request (API call) in scope; fields are maxima over its lines, the rest is its owner's
-WITH merged AS (
-    SELECT request_key, count(*) AS sightings, count(DISTINCT file_id) AS files, sum(lines)::BIGINT AS lines,
-        max(input) AS input, max(cache_read) AS cache_read, max(output) AS output_tokens,
-        max(creation_1h) AS creation_1h,
-        max(creation_5m) + greatest(0, max(creation_flat) - max(creation_5m) - max(creation_1h)) AS creation_5m,
-        max(web_searches) AS web_searches, max(stop_reason) AS stop_reason, bool_or(has_split) AS has_split,
-        max(speed) AS speed, max(service_tier) AS service_tier, max(inference_geo) AS inference_geo,
-        max(diagnostics) AS diagnostics
-    FROM request_keys GROUP BY request_key
+WITH repeated AS (SELECT request_key FROM request_keys GROUP BY request_key HAVING count(*) > 1),
+several AS (SELECT * FROM request_keys SEMI JOIN repeated USING (request_key)),
+merged AS (
+    SELECT request_key, count(DISTINCT file_id) AS files, sum(lines)::BIGINT AS lines, max(input) AS input,
+        max(cache_read) AS cache_read, max(output) AS output, max(creation_flat) AS creation_flat,
+        max(creation_5m) AS creation_5m, max(creation_1h) AS creation_1h, max(web_searches) AS web_searches,
+        max(stop_reason) AS stop_reason, bool_or(has_split) AS has_split, max(speed) AS speed,
+        max(service_tier) AS service_tier, max(inference_geo) AS inference_geo, max(diagnostics) AS diagnostics
+    FROM several GROUP BY request_key
 ),
 -- one order of the sightings decides all that differs between them
 ranked AS (
-    SELECT k.request_key, k.file_id, k.ordinal, k."rank",
-        row_number() OVER (PARTITION BY k.request_key ORDER BY k."rank", k.first_line_at,
-            coalesce(k.first_timestamp, k.first_line_at), k.relative_path, k.path, k.ordinal) AS place
-    FROM request_keys k JOIN merged USING (request_key) WHERE merged.sightings > 1
-),
-owners AS (
-    SELECT k.* FROM request_keys k JOIN merged USING (request_key) WHERE merged.sightings = 1
-    UNION ALL BY NAME
-    SELECT k.* FROM request_keys k
-    JOIN ranked r ON r.place = 1 AND r.request_key = k.request_key AND r.file_id = k.file_id AND r.ordinal = k.ordinal
-        AND r."rank" = k."rank"
+    SELECT *, row_number() OVER (PARTITION BY request_key ORDER BY "rank", first_line_at,
+            coalesce(first_timestamp, first_line_at), relative_path, path, ordinal) AS place
+    FROM several
 ),
 passes AS (
-    SELECT k.request_key, k.iterations FROM request_keys k
-    LEFT JOIN ranked r ON r.request_key = k.request_key AND r.file_id = k.file_id AND r.ordinal = k.ordinal
-        AND r."rank" = k."rank"
-    WHERE k.iterations IS NOT NULL
-    QUALIFY row_number() OVER (PARTITION BY k.request_key ORDER BY k.iterations_output DESC, r.place) = 1
+    SELECT request_key, iterations FROM ranked WHERE iterations IS NOT NULL
+    QUALIFY row_number() OVER (PARTITION BY request_key ORDER BY iterations_output DESC, place) = 1
+),
+owned AS (
+    SELECT *, 1 AS files FROM request_keys ANTI JOIN repeated USING (request_key)
+    UNION ALL BY NAME
+    SELECT r.* EXCLUDE (place) REPLACE (passes.iterations AS iterations, m.lines AS lines, m.input AS input,
+            m.cache_read AS cache_read, m.output AS output, m.creation_flat AS creation_flat,
+            m.creation_5m AS creation_5m, m.creation_1h AS creation_1h, m.web_searches AS web_searches,
+            m.stop_reason AS stop_reason, m.has_split AS has_split, m.speed AS speed, m.service_tier AS service_tier,
+            m.inference_geo AS inference_geo, m.diagnostics AS diagnostics), m.files
+    FROM ranked r JOIN merged m USING (request_key) LEFT JOIN passes USING (request_key)
+    WHERE r.place = 1
 ),
 scoped_files AS (
     SELECT * FROM files
@@ -43,7 +43,10 @@ main_files AS (
     FROM scoped_files WHERE NOT is_agent_file AND first_cwd IS NOT NULL GROUP BY stem
 ),
 joined AS (
-    SELECT m.* EXCLUDE (sightings), passes.iterations, o.file_id, o.ordinal, o."rank", o.chain, o.message_id, o.session_id,
+    SELECT o.request_key, o.files, o.lines, o.input, o.cache_read, o.output AS output_tokens, o.creation_1h,
+        o.creation_5m + greatest(0, o.creation_flat - o.creation_5m - o.creation_1h) AS creation_5m, o.web_searches,
+        o.stop_reason, o.has_split, o.speed, o.service_tier, o.inference_geo, o.diagnostics, o.iterations, o.file_id,
+        o.ordinal, o."rank", o.chain, o.message_id, o.session_id,
         -- an inline sidechain has no agent id; its root stands for one
         coalesce(o.agent_id, CASE WHEN starts_with(o.chain, 'side:')
             THEN substr(split_part(o.chain, '#', 1), 6) END) AS agent_id,
@@ -57,10 +60,8 @@ joined AS (
             ELSE 'main'
         END AS agent_type,
         -- for chains, the context is what the last message entry saw
-        list_filter(passes.iterations, lambda e: e.kind IN ('message', 'fallback_message'))[-1] AS context
-    FROM merged m
-    JOIN owners o USING (request_key)
-    LEFT JOIN passes USING (request_key)
+        list_filter(o.iterations, lambda e: e.kind IN ('message', 'fallback_message'))[-1] AS context
+    FROM owned o
     LEFT JOIN agent_types ON agent_types.agent_id = coalesce(o.agent_id, split_part(o.chain, '#', 1))
     LEFT JOIN main_files ON o.session_id = main_files.stem
 )

@@ -9,7 +9,7 @@ import msgspec
 
 from analyzer.transcript import usage
 from analyzer.transcript.events import attachment_event
-from analyzer.transcript.records import LONGEST_TEXT, Block, Message, Record, Usage, any_object, clip, convert, text
+from analyzer.transcript.records import LONGEST_TEXT, Block, Message, Record, Usage, any_object, convert, text
 from analyzer.transcript.rows import Agent, Event, Sighting
 
 EARLIEST = datetime(2023, 1, 1)
@@ -100,7 +100,7 @@ class ParsedFile:
                     row.first_line_at = row.first_line_at or at
                 self._undated.clear()
         if state.first_cwd is None and record.cwd:
-            state.first_cwd = WORKTREE.sub("", record.cwd[:LONGEST_TEXT])
+            state.first_cwd = WORKTREE.sub("", record.cwd)
         kind = record.type
         if kind not in CHAINED and record.uuid:
             state.request_on_path.setdefault(record.uuid, "")
@@ -151,12 +151,11 @@ class ParsedFile:
         if not stamp:
             return None
         try:
-            at = datetime.fromisoformat(stamp)
-            if at.tzinfo is not UTC and at.tzinfo is not None:
-                at = at.astimezone(UTC)
+            at = datetime.fromisoformat(stamp.removesuffix("Z"))
+            if at.tzinfo is not None:
+                at = at.astimezone(UTC).replace(tzinfo=None)
         except (ValueError, OverflowError):
             return None
-        at = at.replace(tzinfo=None)
         return at if EARLIEST <= at <= self.latest else None
 
     def _known(self, uuid: str, known: dict[str, str]) -> str | None:
@@ -166,8 +165,7 @@ class ParsedFile:
         return found
 
     def _chain(self, record: Record) -> str:
-        state, uuid, parent, agent = self.state, clip(record.uuid), record.parentUuid, clip(record.agentId)
-        parent = parent and parent[:LONGEST_TEXT]
+        state, uuid, parent, agent = self.state, record.uuid, record.parentUuid, record.agentId
         if uuid:
             on_path = self._known(parent, state.request_on_path) if parent else None
             state.request_on_path.setdefault(uuid, on_path or "")
@@ -234,7 +232,7 @@ class ParsedFile:
             if rank < 2:
                 self._event(record, at, "synthetic", None, chain)
             return
-        identity, uuid = clip(message.id), record.uuid
+        identity, uuid = message.id or None, record.uuid
         session = record.sessionId or self.stem
         key = self._key(rank, identity, record.requestId, session, uuid, state.lines)
         parent_request = None
@@ -257,7 +255,7 @@ class ParsedFile:
         # most lines of a split response repeat its usage
         if key == self._merged and message.usage == self._merged_usage:
             row.lines += 1
-            row.stop_reason = clip(message.stop_reason) or row.stop_reason
+            row.stop_reason = message.stop_reason or row.stop_reason
             usage.diagnose(row, message)
         else:
             usage.merge(row, message)
@@ -272,7 +270,7 @@ class ParsedFile:
         tools = []
         for block in content:
             if block.type == "tool_use" and block.name:
-                tools.append(block.name[:LONGEST_TEXT])
+                tools.append(block.name)
                 if block.name in ("Task", "Agent") and block.id:
                     task = any_object(block.input) or {}
                     if agent_type := text(task.get("subagent_type")):
@@ -306,24 +304,24 @@ class ParsedFile:
             rank=rank,
             ordinal=self.state.lines,
             message_id=identity,
-            request_id=clip(record.requestId),
-            session_id=clip(session) or self.stem,
-            uuid=clip(record.uuid),
+            request_id=record.requestId or None,
+            session_id=session,
+            uuid=record.uuid or None,
             chain=f"{chain}#{self.state.segment.get(chain, 0)}",
             parent_message_id=None,
             agent_id=chain.removeprefix("agent:") if chain.startswith("agent:") else None,
-            team=clip(record.teamName),
-            model=model[:LONGEST_TEXT],
+            team=record.teamName or None,
+            model=model,
             first_line_at=at or self.state.last_timestamp,
             last_line_at=at,
             started_at=asked_at,
             after_prompt=after_prompt,
             date_estimated=at is None,
-            version=clip(record.version),
-            cwd=clip(record.cwd),
-            branch=clip(record.gitBranch),
-            entrypoint=clip(record.entrypoint),
-            effort=clip(record.effort),
+            version=record.version or None,
+            cwd=record.cwd or None,
+            branch=record.gitBranch or None,
+            entrypoint=record.entrypoint or None,
+            effort=record.effort or None,
             is_sidechain=record.isSidechain is True,
         )
         if row.first_line_at is None:
@@ -351,7 +349,7 @@ class ParsedFile:
     def _event(self, record: Record, at: datetime | None, kind: str, detail: str | None, chain: str) -> None:
         state = self.state
         name = f"{chain}#{state.segment.get(chain, 0)}"
-        self.events.append(Event(self.file_id, state.lines, name, at, kind, detail, clip(record.uuid)))
+        self.events.append(Event(self.file_id, state.lines, name, at, kind, detail, record.uuid or None))
 
     def _agent(self, agent: str, source: int, agent_type: str) -> None:
         self.agents[Agent(self.file_id, agent[:LONGEST_TEXT], source, agent_type[:LONGEST_TEXT])] = None

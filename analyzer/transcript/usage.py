@@ -1,6 +1,6 @@
 """Merge one line's usage into its sighting: every token field is the maximum over the request's lines."""
 
-from analyzer.transcript.records import LONGEST_TEXT, Message, Pass, Split, clip
+from analyzer.transcript.records import Message, Pass, Split
 from analyzer.transcript.rows import Iteration, Sighting
 
 _NO_SPLIT = Split()
@@ -27,10 +27,10 @@ def merge(row: Sighting, message: Message) -> None:
         row.creation_1h = hour
     if usage.server_tool_use and (value := usage.server_tool_use.web_search_requests) and value > row.web_searches:
         row.web_searches = value
-    row.speed = clip(usage.speed) or row.speed
-    row.service_tier = clip(usage.service_tier) or row.service_tier
-    row.inference_geo = clip(usage.inference_geo) or row.inference_geo
-    row.stop_reason = clip(message.stop_reason) or row.stop_reason
+    row.speed = usage.speed or row.speed
+    row.service_tier = usage.service_tier or row.service_tier
+    row.inference_geo = usage.inference_geo or row.inference_geo
+    row.stop_reason = message.stop_reason or row.stop_reason
     diagnose(row, message)
     output = usage.output_tokens or 0
     if output > row.output:
@@ -45,15 +45,15 @@ def diagnose(row: Sighting, message: Message) -> None:
     """The API's own diagnosis: the first that is not null; "none" where it said that nothing was missed."""
     if message.diagnostics is not None and row.diagnostics in (None, "none"):
         reason = message.diagnostics.cache_miss_reason
-        row.diagnostics = (reason and clip(reason.type)) or "none"
+        row.diagnostics = (reason and reason.type) or "none"
 
 
 def _iteration(entry: Pass, model: str) -> Iteration:
     split = entry.cache_creation or _NO_SPLIT
     five, hour = split.ephemeral_5m_input_tokens or 0, split.ephemeral_1h_input_tokens or 0
     return Iteration(
-        kind=clip(entry.type) or "message",
-        model=(entry.model or model)[:LONGEST_TEXT],
+        kind=entry.type or "message",
+        model=entry.model or model,
         input_tokens=entry.input_tokens or 0,
         cache_read_tokens=entry.cache_read_input_tokens or 0,
         cache_creation_5m_tokens=five + max(0, (entry.cache_creation_input_tokens or 0) - five - hour),
