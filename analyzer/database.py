@@ -114,7 +114,13 @@ def view_grains() -> list[tuple[str, str]]:
 
 def create_views(connection: duckdb.DuckDBPyConnection) -> None:
     """Create the views that are not there yet. Late, because DuckDB binds a view upon views again and again."""
-    there = {name for name, _ in _session_relations(connection)}
+    there = {
+        row[0]
+        for row in connection.execute(
+            """SELECT view_name FROM duckdb_views() WHERE temporary
+            UNION ALL SELECT table_name FROM duckdb_tables() WHERE temporary"""
+        ).fetchall()
+    }
     for name in VIEWS:
         if name not in there:
             connection.execute(f"CREATE TEMP VIEW {name} AS\n{view_text(name)}")
@@ -133,16 +139,11 @@ def replace(connection: duckdb.DuckDBPyConnection, kind: Literal["TABLE", "VIEW"
 
 
 def drop(connection: duckdb.DuckDBPyConnection, name: str) -> None:
-    for other, kind in _session_relations(connection):
-        if other == name:
-            connection.execute(f"DROP {kind} temp.main.{name}")
-
-
-def _session_relations(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, str]]:
-    return connection.execute(
-        """SELECT view_name, 'VIEW' FROM duckdb_views() WHERE temporary
-        UNION ALL SELECT table_name, 'TABLE' FROM duckdb_tables() WHERE temporary"""
-    ).fetchall()
+    """Drop a session table or view, whichever of the two stands there, if any."""
+    try:
+        connection.execute(f"DROP VIEW IF EXISTS temp.main.{name}")
+    except duckdb.CatalogException:
+        connection.execute(f"DROP TABLE temp.main.{name}")
 
 
 def _open(path: str) -> duckdb.DuckDBPyConnection:

@@ -70,10 +70,9 @@ def find_transcripts(paths: Iterable[str]) -> tuple[list[TranscriptFile], list[s
 def _walk(root: str, found: dict[str, TranscriptFile], unreadable: list[str]) -> None:
     """Every transcript below `root`, links followed, each real folder once."""
     seen: set[str] = set()
-    waiting = [root]
+    waiting = [(root, os.path.realpath(root))]
     while waiting:
-        folder = waiting.pop()
-        real = os.path.realpath(folder)
+        folder, real = waiting.pop()
         if real in seen:
             continue
         seen.add(real)
@@ -84,12 +83,12 @@ def _walk(root: str, found: dict[str, TranscriptFile], unreadable: list[str]) ->
             unreadable.append(f"{folder}: {error.strerror}")
             continue
         for entry in below:
+            path = os.path.join(folder, entry.name)
             if _is_folder(entry):
                 if entry.name not in SKIPPED_FOLDERS:
-                    waiting.append(os.path.join(folder, entry.name))
+                    waiting.append((path, _real(entry)))
             elif entry.name.endswith(".jsonl") and entry.name not in SKIPPED_NAMES:
-                path = os.path.join(folder, entry.name)
-                _add_real(os.path.realpath(path) if entry.is_symlink() else entry.path, path, found, unreadable)
+                _add_real(_real(entry), path, found, unreadable)
 
 
 def _is_folder(entry: "os.DirEntry[str]") -> bool:
@@ -97,6 +96,11 @@ def _is_folder(entry: "os.DirEntry[str]") -> bool:
         return entry.is_dir()
     except OSError:
         return False
+
+
+def _real(entry: "os.DirEntry[str]") -> str:
+    """The real path of an entry of a real folder."""
+    return os.path.realpath(entry.path) if entry.is_symlink() else entry.path
 
 
 def _add(path: str, found: dict[str, TranscriptFile], unreadable: list[str]) -> None:

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from decimal import Decimal
-from itertools import groupby
 from statistics import median
-from typing import Any
 
 import duckdb
 
 from analyzer.advice import LONG_TOKENS, EarlySpawn, LongChain, LongStep, Pause, TtlOption, findings
+from analyzer.database import replace
 from analyzer.queries.rebuilds import EXPECTED, judged
 from analyzer.queries.scope import money
 from analyzer.queries.signatures import signatures
@@ -107,31 +106,34 @@ def _pauses(connection: duckdb.DuckDBPyConnection, misses: Sequence[Rebuild]) ->
 
 
 def _long_chains(connection: duckdb.DuckDBPyConnection) -> list[LongChain]:
-    rows = connection.execute(
-        """WITH steps AS (
-            SELECT s.file_id, s.chain, s.ordinal, s.session_id,
-                s.input + s.context_read_tokens + s.context_5m_tokens + s.context_1h_tokens AS prompt_tokens,
-                s.context_read_tokens, coalesce(b.expected, false), w.cache_read_rate,
-                CASE WHEN s.context_1h_tokens > 0 THEN w.creation_1h_rate ELSE w.creation_5m_rate END,
-                (w.output_usd / nullif(w.output_tokens, 0))::DECIMAL(20,15)
-            FROM shown s JOIN rows w USING (request_key) LEFT JOIN rebuilds b USING (request_key)
-            WHERE w.counts_request AND w.priced AND starts_with(s.chain, 'main')
-            -- nothing changes before the first request above the limit
-            QUALIFY max(prompt_tokens) OVER (PARTITION BY s.file_id, s.chain ORDER BY s.ordinal) > ?
-        )
-        SELECT f.path, steps.* FROM steps JOIN files f USING (file_id) ORDER BY file_id, chain, ordinal""",
-        [LONG_TOKENS],
+    """Main conversations above the limit, from their first request above it on: nothing changes before."""
+    prompt = "s.input + s.context_read_tokens + s.context_5m_tokens + s.context_1h_tokens"
+    replace(
+        connection,
+        "TABLE",
+        "long_chains",
+        f"""SELECT row_number() OVER (ORDER BY s.file_id, s.chain) AS number, s.file_id, s.chain,
+            min(s.session_id) AS session_id, min(s.ordinal) AS since
+        FROM shown s JOIN rows w USING (request_key)
+        WHERE w.counts_request AND w.priced AND starts_with(s.chain, 'main') AND {prompt} > {LONG_TOKENS}
+        GROUP BY s.file_id, s.chain""",
+    )
+    heads = connection.execute(
+        "SELECT session_id, path || ':' || since FROM long_chains JOIN files USING (file_id) ORDER BY number"
     ).fetchall()
-    chains = []
-    for _, group in groupby(rows, key=lambda row: row[1:3]):
-        steps = list(group)
-        first = next(row for row in steps if row[5] > LONG_TOKENS)
-        chains.append(LongChain(first[4], f"{first[0]}:{first[3]}", tuple(_long_step(row) for row in steps)))
-    return chains
-
-
-def _long_step(row: tuple[Any, ...]) -> LongStep:
-    return LongStep(row[5], row[6], row[7], row[8], row[9], row[10] or Decimal(0))
+    steps: list[list[LongStep]] = [[] for _ in heads]
+    for number, *step in connection.execute(
+        f"""SELECT l.number, {prompt}, s.context_read_tokens, coalesce(b.expected, false), w.cache_read_rate,
+            CASE WHEN s.context_1h_tokens > 0 THEN w.creation_1h_rate ELSE w.creation_5m_rate END,
+            coalesce((w.output_usd / nullif(w.output_tokens, 0))::DECIMAL(20,15), 0)
+        FROM long_chains l
+        JOIN shown s ON s.file_id = l.file_id AND s.chain = l.chain AND s.ordinal >= l.since
+        JOIN rows w USING (request_key)
+        LEFT JOIN rebuilds b USING (request_key)
+        WHERE w.counts_request AND w.priced ORDER BY l.number, s.ordinal"""
+    ).fetchall():
+        steps[number - 1].append(LongStep(*step))
+    return [LongChain(*head, tuple(those)) for head, those in zip(heads, steps, strict=True)]
 
 
 def _compacted_to(connection: duckdb.DuckDBPyConnection) -> int:

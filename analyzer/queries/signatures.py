@@ -12,18 +12,19 @@ from analyzer.results import Rebuild, SignatureRow
 from analyzer.signatures import MEANING, MIN_WRITES, Signature, Step, Writes, detect, ttl_flip, version_order
 
 _STEPS = """
-WITH resumes AS (SELECT file_id, chain, ordinal FROM events WHERE kind = 'session_start' AND detail = 'resume')
+WITH resumes AS (SELECT file_id, chain, ordinal FROM events WHERE kind = 'session_start' AND detail = 'resume'),
+missed AS (SELECT DISTINCT file_id, chain FROM rebuilds WHERE NOT expected)
 SELECT g.file_id, g.chain, g.request_key, g.read_tokens, g.creation_tokens, coalesce(NOT b.expected, false),
     coalesce(g.gap_s <= g.ttl_s, false), coalesce(k.after_prompt, false),
     coalesce(k.entrypoint <> q.entrypoint, false) OR EXISTS (
         SELECT 1 FROM resumes e WHERE e.file_id = g.file_id AND e.ordinal > g.previous_ordinal
         AND e.ordinal <= g.ordinal AND split_part(e.chain, '#', 1) = split_part(g.chain, '#', 1)),
     k.version, q.version
-FROM request_gaps g
+FROM missed
+JOIN request_gaps g USING (file_id, chain)
 LEFT JOIN rebuilds b USING (request_key)
 JOIN sightings k ON k.file_id = g.file_id AND k.chain = g.chain AND k.ordinal = g.ordinal
 JOIN sightings q ON q.file_id = g.file_id AND q.chain = g.chain AND q.ordinal = g.previous_ordinal
-WHERE (g.file_id, g.chain) IN (SELECT (file_id, chain) FROM rebuilds WHERE NOT expected)
 ORDER BY g.file_id, g.chain, g.ordinal
 """
 _WRITES = """count(*) FILTER (creation_1h > 0), count(*) FILTER (creation_5m > 0 AND creation_1h = 0),

@@ -8,6 +8,7 @@ from typing import Any
 import duckdb
 
 from analyzer import __version__
+from analyzer.database import replace
 from analyzer.prices import PriceTable, is_regional, price_source
 from analyzer.queries.findings import find
 from analyzer.queries.scope import Scope, money, select
@@ -24,6 +25,7 @@ def analyze(
 ) -> AnalyzeReport:
     """Everything the first screen shows. Raises UsageError for an unknown zone or an unreadable date."""
     since, until = select(connection, scope, prices)
+    replace(connection, "TABLE", "cells", _CELLS)
     totals = _totals(connection)
     return AnalyzeReport(
         meta=Meta(
@@ -40,44 +42,50 @@ def analyze(
         ),
         totals=totals,
         findings=find(connection, totals.usage.cost_usd or Decimal(0)),
-        by_model=_groups(connection, "rows.model", "rows.model"),
-        by_project=_groups(connection, "rows.project", LAST_PART.format("rows.project")),
+        by_model=_groups(connection, "model"),
+        by_project=_groups(connection, "project", LAST_PART.format("project")),
         by_session=_groups(
             connection,
-            "rows.session_id",
-            "left(rows.session_id, 8) || ' ' || "
-            + LAST_PART.format("min_by(rows.project, (rows.first_line_at, rows.request_key))"),
+            "session_id",
+            f"left(session_id, 8) || ' ' || {LAST_PART.format('min_by(project, (first_at, project))')}",
         ),
         by_day=tuple(
             DayRow(date.fromisoformat(row.key), row)
-            for row in sorted(_groups(connection, "rows.day::VARCHAR", "rows.day::VARCHAR"), key=lambda row: row.key)
+            for row in sorted(_groups(connection, "day::VARCHAR"), key=lambda row: row.key)
         ),
-        by_agent_type=_groups(connection, "rows.agent_type", "rows.agent_type"),
-        by_ttl=_groups(
-            connection,
-            "CASE WHEN cache_creation_1h_tokens > 0 THEN '1h' ELSE '5m' END",
-            "CASE WHEN cache_creation_1h_tokens > 0 THEN '1h' ELSE '5m' END",
-            "cache_creation_5m_tokens + cache_creation_1h_tokens > 0",
-        ),
-        by_version=_groups(connection, "coalesce(rows.version, 'unknown')", "coalesce(rows.version, 'unknown')"),
+        by_agent_type=_groups(connection, "agent_type"),
+        by_ttl=_groups(connection, "ttl"),
+        by_version=_groups(connection, "coalesce(version, 'unknown')"),
         quality=_quality(connection),
         ingest=ingested or IngestResult(),
     )
 
 
-_SUMS = """count(*) FILTER (counts_request), coalesce(sum(input_tokens), 0)::BIGINT,
-    coalesce(sum(cache_creation_5m_tokens), 0)::BIGINT, coalesce(sum(cache_creation_1h_tokens), 0)::BIGINT,
-    coalesce(sum(cache_read_tokens), 0)::BIGINT, coalesce(sum(output_tokens), 0)::BIGINT,
-    sum(input_usd + cache_read_usd + creation_5m_usd + creation_1h_usd + output_usd + web_search_usd),
-    count(*) FILTER (counts_request AND NOT coalesce(priced, false)), min(first_line_at), max(first_line_at),
-    count(*) FILTER (counts_request AND b.expected = false), count(*) FILTER (counts_request AND b.expected),
-    coalesce(sum(b.rewritten_tokens) FILTER (counts_request), 0)::BIGINT"""
+_CELLS = """
+SELECT model, project, session_id, day, agent_type, version,
+    CASE WHEN cache_creation_1h_tokens > 0 THEN '1h' WHEN cache_creation_5m_tokens > 0 THEN '5m' END AS ttl,
+    count(*) FILTER (counts_request) AS requests, sum(input_tokens) AS input_tokens,
+    sum(cache_creation_5m_tokens) AS five_tokens, sum(cache_creation_1h_tokens) AS hour_tokens,
+    sum(cache_read_tokens) AS read_tokens, sum(output_tokens) AS output_tokens,
+    sum(input_usd + cache_read_usd + creation_5m_usd + creation_1h_usd + output_usd + web_search_usd) AS cost_usd,
+    count(*) FILTER (counts_request AND NOT coalesce(priced, false)) AS unpriced, min(first_line_at) AS first_at,
+    max(first_line_at) AS last_at, count(*) FILTER (counts_request AND b.expected = false) AS misses,
+    count(*) FILTER (counts_request AND b.expected) AS expected,
+    sum(b.rewritten_tokens) FILTER (counts_request) AS rewritten
+FROM rows LEFT JOIN shown_rebuilds b USING (request_key) GROUP BY ALL
+"""
+_SUMS = """coalesce(sum(requests), 0)::BIGINT, coalesce(sum(input_tokens), 0)::BIGINT,
+    coalesce(sum(five_tokens), 0)::BIGINT, coalesce(sum(hour_tokens), 0)::BIGINT,
+    coalesce(sum(read_tokens), 0)::BIGINT, coalesce(sum(output_tokens), 0)::BIGINT, sum(cost_usd),
+    coalesce(sum(unpriced), 0)::BIGINT, min(first_at), max(last_at), coalesce(sum(misses), 0)::BIGINT,
+    coalesce(sum(expected), 0)::BIGINT, coalesce(sum(rewritten), 0)::BIGINT"""
 
 
-def _groups(connection: duckdb.DuckDBPyConnection, key: str, label: str, where: str = "true") -> tuple[GroupRow, ...]:
+def _groups(connection: duckdb.DuckDBPyConnection, key: str, label: str = "NULL") -> tuple[GroupRow, ...]:
+    """The sums of `cells` by one of its dimensions, dearest first."""
     cursor = connection.execute(
-        f"""SELECT {key} AS key, {label}, {_SUMS} FROM rows LEFT JOIN shown_rebuilds b USING (request_key)
-        WHERE {where} GROUP BY 1{"" if "min_by" in label else ", 2"} ORDER BY 9 DESC NULLS LAST, 7 DESC, 1"""
+        f"""SELECT {key} AS key, {label if "min_by" in label else f"any_value({label})"}, {_SUMS} FROM cells
+        WHERE key IS NOT NULL GROUP BY 1 ORDER BY 9 DESC NULLS LAST, 7 DESC, 1"""
     )
     return tuple(_group_row(row) for row in cursor.fetchall())
 
@@ -120,9 +128,7 @@ def _group_row(row: Sequence[Any]) -> GroupRow:
 
 
 def _totals(connection: duckdb.DuckDBPyConnection) -> Totals:
-    total = connection.execute(
-        f"SELECT 'total', 'total', {_SUMS} FROM rows LEFT JOIN shown_rebuilds b USING (request_key)"
-    ).fetchone()
+    total = connection.execute(f"SELECT 'total', 'total', {_SUMS} FROM cells").fetchone()
     split = connection.execute(
         """SELECT sum(input_usd), sum(creation_5m_usd), sum(creation_1h_usd), sum(cache_read_usd), sum(output_usd),
         sum(web_search_usd), sum(uncached_prompt_usd + output_usd + web_search_usd) FROM rows"""

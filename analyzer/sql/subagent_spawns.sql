@@ -15,7 +15,7 @@ costs AS (
 -- what the first request did not find in the cache
 starts AS (
     SELECT request_key, sum(input_usd + creation_5m_usd + creation_1h_usd) AS cold_start_usd
-    FROM priced_rows GROUP BY request_key
+    FROM priced_rows SEMI JOIN first_requests USING (request_key) GROUP BY request_key
 )
 SELECT f.request_key, f.session_id, f.project, f.agent_id, f.agent_type, f.model, f.cwd, f.started_at, f.first_line_at,
     f.date_estimated, f.context_read_tokens AS first_read_tokens, f.context_creation_tokens AS first_creation_tokens,
