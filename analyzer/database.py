@@ -2,16 +2,19 @@
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import duckdb
 
 from analyzer.errors import DatabaseError
 
+T = TypeVar("T")
 SCHEMA_VERSION = 1
 LOCK_WAIT_S = 30.0
+_LITTLE_MEMORY, _MOST_MEMORY = "240MB", "1GB"
 _LOCAL: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
@@ -78,7 +81,8 @@ def connect(path: str) -> duckdb.DuckDBPyConnection:
         tables = {row[0] for row in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
         if tables and not {"schema_version", "sightings", "files"} <= tables:
             raise DatabaseError(f"{path} holds something else", "name another file with --db")
-        connection.execute("SET TimeZone='UTC'; SET threads=2; SET memory_limit='1GB'")
+        connection.execute("SET TimeZone='UTC'; SET threads=2")
+        connection.execute(f"SET memory_limit='{_MOST_MEMORY}'")
         connection.execute(_TABLES)
         row = connection.execute("SELECT max(version) FROM schema_version").fetchone()
         found = row[0] if row else None
@@ -100,6 +104,33 @@ def connect(path: str) -> duckdb.DuckDBPyConnection:
         connection.close()
         raise
     return connection
+
+
+@contextmanager
+def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """All of it or, where anything fails, nothing."""
+    connection.execute("BEGIN")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(duckdb.Error):  # a failed commit has ended the transaction already
+            connection.execute("ROLLBACK")
+        raise
+
+
+def in_little_memory(connection: duckdb.DuckDBPyConnection, work: Callable[[], T]) -> T:
+    """Do work that may be repeated in a quarter of the memory; once more in what it had before, where that fails."""
+    before = connection.execute("SELECT current_setting('memory_limit')").fetchone()
+    assert before is not None
+    connection.execute(f"SET memory_limit='{_LITTLE_MEMORY}'")
+    try:
+        return work()
+    except duckdb.OutOfMemoryException:
+        pass
+    finally:
+        connection.execute(f"SET memory_limit='{before[0]}'")
+    return work()
 
 
 def view_text(name: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import duckdb
 import msgspec
 
+from analyzer.database import in_little_memory, transaction
 from analyzer.discovery import TranscriptFile
 from analyzer.errors import DatabaseError
 from analyzer.ingest import store
@@ -57,18 +58,9 @@ def ingest(
         readings: list[Reading] = []
         failed: dict[str, str] = {}
         if changed or gone:
-            connection.execute("BEGIN")
-            try:
-                _number(connection, changed, ids)
-                readings, failed = _read(connection, changed, ids, known, now, progress)
-                if gone:
-                    connection.execute(
-                        "UPDATE files SET missing = true WHERE file_id IN (SELECT unnest(?::BIGINT[]))", [gone]
-                    )
-                connection.execute("COMMIT")
-            except BaseException:
-                _roll_back(connection)
-                raise
+            readings, failed = in_little_memory(
+                connection, lambda: _write(connection, changed, gone, ids, known, now, progress)
+            )
         missing = connection.execute("SELECT count(*) FROM files WHERE missing").fetchone()
     except duckdb.Error as error:
         raise DatabaseError(
@@ -88,11 +80,21 @@ def ingest(
     return result, [ids[file.path] for file in found if file.path in ids and file.path not in failed]
 
 
-def _roll_back(connection: duckdb.DuckDBPyConnection) -> None:
-    try:
-        connection.execute("ROLLBACK")
-    except duckdb.Error:
-        return  # a failed commit has ended the transaction already
+def _write(
+    connection: duckdb.DuckDBPyConnection,
+    changed: Sequence[TranscriptFile],
+    gone: Sequence[int],
+    ids: dict[str, int],
+    known: dict[str, Any],
+    now: datetime,
+    progress: Progress | None,
+) -> tuple[list[Reading], dict[str, str]]:
+    with transaction(connection):
+        _number(connection, changed, ids)
+        read = _read(connection, changed, ids, known, now, progress)
+        if gone:
+            connection.execute("UPDATE files SET missing = true WHERE file_id IN (SELECT unnest(?::BIGINT[]))", [gone])
+    return read
 
 
 def _number(connection: duckdb.DuckDBPyConnection, changed: Sequence[TranscriptFile], ids: dict[str, int]) -> None:

@@ -54,7 +54,7 @@ def load(connection: duckdb.DuckDBPyConnection, table: str, paths: Sequence[str]
         columns = "{" + ", ".join(f"\"{row[0]}\": '{row[1]}'" for row in described) + "}"
         connection.execute(
             f"""INSERT INTO {table} BY NAME
-            SELECT * FROM read_json(?, format='newline_delimited', columns={columns}, maximum_object_size=67108864)""",
+            SELECT * FROM read_json(?, format='newline_delimited', columns={columns}, maximum_object_size=33554432)""",
             [filled],
         )
     for path in paths:

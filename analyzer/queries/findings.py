@@ -133,7 +133,7 @@ def _long_chains(connection: duckdb.DuckDBPyConnection) -> list[LongChain]:
         WHERE w.counts_request AND w.priced ORDER BY l.number, s.ordinal"""
     ).fetchall():
         steps[number - 1].append(LongStep(*step))
-    return [LongChain(*head, tuple(those)) for head, those in zip(heads, steps, strict=True)]
+    return [LongChain(head[0], head[1], tuple(those)) for head, those in zip(heads, steps, strict=True)]
 
 
 def _compacted_to(connection: duckdb.DuckDBPyConnection) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 
 from analyzer import __version__
-from analyzer.database import VIEWS, drop, materialize, replace, view_text
+from analyzer.database import VIEWS, drop, in_little_memory, materialize, replace, transaction, view_text
 from analyzer.prices import BAND_SAMPLE, PriceTable, price_signature, rates_for
 
 RELATIONS = (
@@ -59,18 +59,16 @@ def refresh(connection: duckdb.DuckDBPyConnection) -> None:
     kept = connection.execute("SELECT signature FROM kept_signature").fetchone()
     whole = kept is None or kept[0] != signature
     changed = [] if whole else connection.execute("SELECT DISTINCT file_id FROM stale_files").fetchall()
-    if whole or changed:
-        connection.execute("BEGIN")
-        if whole:
-            point_at(connection, None)
-            _keep_all(connection, signature)
-        else:
+    if whole:
+        point_at(connection, None)
+        in_little_memory(connection, lambda: _keep_all(connection, signature))
+    elif changed:
+        with transaction(connection):
             group = _group(connection, [row[0] for row in changed])
             point_at(connection, group)
             compute(connection, None, known_rates=True)
             _keep(connection, group)
-        connection.execute("DELETE FROM stale_files")
-        connection.execute("COMMIT")
+            connection.execute("DELETE FROM stale_files")
     point_at(connection, None)
     for name in ("usage_rows", *RELATIONS):
         drop(connection, name)
@@ -95,6 +93,8 @@ def _read_kept(connection: duckdb.DuckDBPyConnection, name: str) -> None:
 
 
 def _keep_all(connection: duckdb.DuckDBPyConnection, signature: str) -> None:
+    """Every table for itself, so that memory holds one of them at a time; without the signature none of them counts."""
+    connection.execute("DELETE FROM kept_signature")
     for name in _priced_in_order(connection, None, False):
         if name not in KEPT:
             materialize(connection, (name,))
@@ -104,8 +104,9 @@ def _keep_all(connection: duckdb.DuckDBPyConnection, signature: str) -> None:
         )
         _read_kept(connection, name)
     connection.execute("CREATE OR REPLACE TABLE kept_rates AS SELECT * FROM rates")
-    connection.execute("DELETE FROM kept_signature")
-    connection.execute("INSERT INTO kept_signature VALUES (?)", [signature])
+    with transaction(connection):
+        connection.execute("DELETE FROM stale_files")
+        connection.execute("INSERT INTO kept_signature VALUES (?)", [signature])
 
 
 def _keep(connection: duckdb.DuckDBPyConnection, group: Sequence[int]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import duckdb
 
 from analyzer import __version__
-from analyzer.database import replace
+from analyzer.database import in_little_memory, replace
 from analyzer.prices import PriceTable, is_regional, price_source
 from analyzer.queries.findings import find
 from analyzer.queries.scope import Scope, money, select
@@ -24,6 +24,12 @@ def analyze(
     prices: PriceTable | None = None,
 ) -> AnalyzeReport:
     """Everything the first screen shows. Raises UsageError for an unknown zone or an unreadable date."""
+    return in_little_memory(connection, lambda: _report(connection, scope, ingested or IngestResult(), prices))
+
+
+def _report(
+    connection: duckdb.DuckDBPyConnection, scope: Scope, ingested: IngestResult, prices: PriceTable | None
+) -> AnalyzeReport:
     since, until = select(connection, scope, prices)
     replace(connection, "TABLE", "cells", _CELLS)
     totals = _totals(connection)
@@ -57,7 +63,7 @@ def analyze(
         by_ttl=_groups(connection, "ttl"),
         by_version=_groups(connection, "coalesce(version, 'unknown')"),
         quality=_quality(connection),
-        ingest=ingested or IngestResult(),
+        ingest=ingested,
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from analyzer import database, discovery
 from analyzer.errors import DatabaseError, QueryError, UsageError
 from analyzer.ingest import ingest
-from analyzer.queries import Scope, analyze, list_views, run_sql
+from analyzer.queries import Scope, analyze, kept, list_views, run_sql
 
 NOW = datetime(2026, 11, 29, tzinfo=UTC)
 
@@ -100,3 +100,68 @@ def test_changed_prices_are_applied_to_what_was_kept(tmp_path: Path, monkeypatch
         connection.close()
     assert before.cost_usd is not None
     assert (after.cost_usd, after.unpriced_requests, after.requests) == (None, before.requests, before.requests)
+
+
+def test_work_that_needs_more_memory_is_done_once_more_with_it(connection: duckdb.DuckDBPyConnection) -> None:
+    limits = []
+
+    def work() -> str:
+        limits.append(connection.execute("SELECT current_setting('memory_limit')").fetchall()[0][0])
+        if len(limits) == 1:
+            raise duckdb.OutOfMemoryException("too small")
+        return "done"
+
+    assert database.in_little_memory(connection, work) == "done"
+    assert limits[0] == "228.8 MiB"
+    assert limits[1].startswith("953."), "DuckDB rounds what it was told"
+
+
+@pytest.mark.parametrize("failing", [*kept.KEPT, "signature"])
+def test_what_stopped_between_two_kept_tables_is_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    path = str(tmp_path / "history.duckdb")
+    found, unreadable = discovery.find_transcripts([str(discovery.sample_root())])
+    read_kept = kept._read_kept
+
+    def stop(connection: duckdb.DuckDBPyConnection, name: str) -> None:
+        read_kept(connection, name)
+        if name == failing:
+            raise duckdb.OutOfMemoryException("stopped")
+
+    with database.connect(path) as connection, monkeypatch.context() as patch:
+        ingest(connection, found, unreadable, now=NOW)
+        patch.setattr(kept, "_read_kept", stop)
+        if failing == "signature":
+            patch.setattr(kept, "transaction", lambda connection: connection.execute("SELECT no_such_column"))
+        with pytest.raises(duckdb.Error):
+            analyze(connection, Scope())
+    with database.connect(path) as connection, database.connect(":memory:") as fresh:
+        ingest(fresh, found, unreadable, now=NOW)
+        assert analyze(connection, Scope()) == analyze(fresh, Scope())
+
+
+def test_a_grown_file_whose_group_does_not_fit_in_memory_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "projects" / "p" / "s.jsonl"
+    log.parent.mkdir(parents=True)
+    lines = next(iter(discovery.sample_root().rglob("*.jsonl"))).read_bytes().splitlines(keepends=True)
+    keep, calls = kept._keep, []
+
+    def first_fails(connection: duckdb.DuckDBPyConnection, group: list[int]) -> None:
+        keep(connection, group)
+        calls.append(group)
+        if len(calls) == 1:
+            raise duckdb.OutOfMemoryException("stopped")
+
+    with database.connect(str(tmp_path / "history.duckdb")) as connection, database.connect(":memory:") as fresh:
+        for part in (lines[: len(lines) // 2], lines):
+            log.write_bytes(b"".join(part))
+            found, _ = discovery.find_transcripts([str(tmp_path)])
+            ingest(connection, found, now=NOW)
+            monkeypatch.setattr(kept, "_keep", first_fails)
+            report = analyze(connection, Scope())
+        ingest(fresh, found, now=NOW)
+        assert len(calls) == 2
+        assert report.totals == analyze(fresh, Scope()).totals
