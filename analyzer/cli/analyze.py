@@ -1,10 +1,13 @@
 """`ccache analyze`: the first screen."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from analyzer.cli import options
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 By = Literal["model", "project", "session", "day", "agent_type", "ttl", "version"]
 
@@ -21,15 +24,16 @@ def analyze(
 
     with options.opened(asked) as (connection, scope, ingested):
         report = queries.analyze(connection, scope, ingested, asked.prices)
-    if asked.format == "json":
-        options.print_json(machine.analyze_json(report))
-    elif asked.format == "csv":
-        print(machine.analyze_csv(report, by), end="")
-    elif asked.format == "markdown":
-        print(machine.analyze_markdown(report, top))
-    else:
-        from rich.console import Console
 
+    def terminal(console: "Console") -> None:
         from analyzer.report.terminal import render_analyze
 
-        render_analyze(report, Console(), top=top)
+        render_analyze(report, console, top=top)
+
+    options.show(
+        asked.format,
+        json=lambda: machine.analyze_json(report),
+        csv=lambda: machine.analyze_csv(report, by),
+        markdown=lambda: machine.analyze_markdown(report, top),
+        terminal=terminal,
+    )

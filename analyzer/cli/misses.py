@@ -27,13 +27,10 @@ def misses(
         found = queries.misses(
             connection, scope, asked.prices, ignore_diagnostics=ignore_diagnostics, causes=tuple(cause or ())
         )
-    if asked.format == "json":
-        options.print_json(report.misses_json(found))
-    elif asked.format == "csv":
-        print(report.misses_csv(found, by), end="")
-    elif asked.format == "markdown":
-        print(report.misses_markdown(found, by, top), end="")
-    else:
-        from rich.console import Console
-
-        report.render_misses(found, Console(), top=top)
+    options.show(
+        asked.format,
+        json=lambda: report.misses_json(found),
+        csv=lambda: report.misses_csv(found, by),
+        markdown=lambda: report.misses_markdown(found, by, top),
+        terminal=lambda console: report.render_misses(found, console, top=top),
+    )

@@ -13,6 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     import duckdb
+    from rich.console import Console
 
     from analyzer.ingest import Progress
     from analyzer.prices import PriceTable
@@ -223,3 +224,23 @@ def print_json(value: object) -> None:
     import msgspec
 
     print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def show(
+    format: Format,
+    *,
+    json: Callable[[], object],
+    csv: Callable[[], str],
+    markdown: Callable[[], str],
+    terminal: "Callable[[Console], None]",
+) -> None:
+    """Print a report in the format asked for; only that one is made."""
+    if format == "json":
+        print_json(json())
+    elif format == "terminal":
+        from rich.console import Console
+
+        terminal(Console())
+    else:
+        text = csv() if format == "csv" else markdown()
+        print(text, end="" if text.endswith("\n") or not text else "\n")

@@ -21,13 +21,10 @@ def session(
 
     with options.opened(asked) as (connection, scope, _):
         found = queries.session(connection, scope, id, asked.prices)
-    if asked.format == "json":
-        options.print_json(session_json(found))
-    elif asked.format == "csv":
-        print(session_csv(found), end="")
-    elif asked.format == "markdown":
-        print(session_markdown(found, top, all))
-    else:
-        from rich.console import Console
-
-        render_session(found, Console(), top=top, everything=all)
+    options.show(
+        asked.format,
+        json=lambda: session_json(found),
+        csv=lambda: session_csv(found),
+        markdown=lambda: session_markdown(found, top, all),
+        terminal=lambda console: render_session(found, console, top=top, everything=all),
+    )

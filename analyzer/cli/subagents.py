@@ -21,13 +21,10 @@ def subagents(
 
     with options.opened(asked) as (connection, scope, _):
         found = queries.subagents(connection, scope, asked.prices)
-    if asked.format == "json":
-        options.print_json(report.subagents_json(found))
-    elif asked.format == "csv":
-        print(report.subagents_csv(found, by), end="")
-    elif asked.format == "markdown":
-        print(report.subagents_markdown(found, top), end="")
-    else:
-        from rich.console import Console
-
-        report.render_subagents(found, Console(), top=top)
+    options.show(
+        asked.format,
+        json=lambda: report.subagents_json(found),
+        csv=lambda: report.subagents_csv(found, by),
+        markdown=lambda: report.subagents_markdown(found, top),
+        terminal=lambda console: report.render_subagents(found, console, top=top),
+    )

@@ -33,6 +33,7 @@ def whatif(
     from datetime import UTC, datetime
 
     from analyzer.report import whatif as report
+    from analyzer.report import whatif_screen
     from analyzer.whatif import run
     from analyzer.whatif.scenarios import plan_of
 
@@ -49,18 +50,13 @@ def whatif(
             return
         with _bar() as progress:
             found = run.whatif(connection, scope, asked.prices, names=scenario or (), by=by, now=now, progress=progress)
-    if asked.format == "json":
-        options.print_json(report.whatif_json(found))
-    elif asked.format == "csv":
-        print(report.whatif_csv(found), end="")
-    elif asked.format == "markdown":
-        print(report.whatif_markdown(found, top), end="")
-    else:
-        from rich.console import Console
-
-        from analyzer.report.whatif_screen import render_whatif
-
-        render_whatif(found, Console(), top=top)
+    options.show(
+        asked.format,
+        json=lambda: report.whatif_json(found),
+        csv=lambda: report.whatif_csv(found),
+        markdown=lambda: report.whatif_markdown(found, top),
+        terminal=lambda console: whatif_screen.render_whatif(found, console, top=top),
+    )
 
 
 @contextmanager
@@ -84,16 +80,13 @@ def _bar() -> "Iterator[Progress | None]":
 def _print_explanation(found: "Explanation", format: options.Format) -> None:
     from analyzer.report import whatif_explained as report
 
-    if format == "json":
-        options.print_json(report.explanation_json(found))
-    elif format == "csv":
-        print(report.explanation_csv(found), end="")
-    elif format == "markdown":
-        print(report.explanation_markdown(found), end="")
-    else:
-        from rich.console import Console
-
-        report.render_explanation(found, Console())
+    options.show(
+        format,
+        json=lambda: report.explanation_json(found),
+        csv=lambda: report.explanation_csv(found),
+        markdown=lambda: report.explanation_markdown(found),
+        terminal=lambda console: report.render_explanation(found, console),
+    )
 
 
 def _check(asked: options.Asked, top: int, other: object) -> None:
@@ -105,13 +98,10 @@ def _check(asked: options.Asked, top: int, other: object) -> None:
         raise UsageError("--check goes with neither --scenario nor --explain nor --by", "ask for one of them at a time")
     with options.opened(asked) as (connection, scope, _):
         found = check(connection, scope, asked.prices)
-    if asked.format == "json":
-        options.print_json(report.check_json(found))
-    elif asked.format == "csv":
-        print(report.check_csv(found), end="")
-    elif asked.format == "markdown":
-        print(report.check_markdown(found), end="")
-    else:
-        from rich.console import Console
-
-        report.render_check(found, Console(), top=top)
+    options.show(
+        asked.format,
+        json=lambda: report.check_json(found),
+        csv=lambda: report.check_csv(found),
+        markdown=lambda: report.check_markdown(found),
+        terminal=lambda console: report.render_check(found, console, top=top),
+    )
