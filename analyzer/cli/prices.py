@@ -31,13 +31,11 @@ def prices(
     if json or format != "terminal":
         print_rows(columns, rows, "json" if json else format)
         return
-    sources = list(dict.fromkeys(str(row[-1]) for row in rows))
-    shown = [(*row[:-1], f"[{sources.index(str(row[-1])) + 1}]") for row in rows]
-    first = 1 if model else 0
-    print_rows(columns[first:], [row[first:] for row in shown], format)
-    print("\nUSD per million tokens; band: 0 up to 100K prompt tokens, 1 up to 200K, 2 above.")
-    for number, source in enumerate(sources, 1):
-        print(f"[{number}] {source}")
+    from rich.console import Console
+
+    from analyzer.report.prices import render_prices
+
+    render_prices(rows, Console())
 
 
 def _day(at: object) -> str:

@@ -14,6 +14,7 @@ from rich.console import Console
 from analyzer.report.charts import day_chart
 from analyzer.report.formatting import clean_text, format_percent, format_tokens, format_usd
 from analyzer.report.machine import CSV_TABLES, analyze_csv, analyze_json, analyze_markdown
+from analyzer.report.prices import render_prices
 from analyzer.report.terminal import render_analyze
 from analyzer.results import AnalyzeReport, DayRow, GroupRow, Meta, Quality, Totals, UnpricedModel
 
@@ -178,3 +179,35 @@ def test_tokens(tokens: int, text: str) -> None:
 def test_usd(usd: str, text: str) -> None:
     assert format_usd(Decimal(usd)) == text
     assert format_percent(None) == "n/a"
+
+
+def test_prices_fit_80_columns_with_every_model_date_and_rate_in_full() -> None:
+    long = "claude-opus-4-5-20251101"
+    rates = [Decimal("3"), Decimal("37.50"), Decimal("6"), Decimal("0.125"), Decimal("112.5")]
+    rows = [
+        (long, "", "", 0, "standard", *rates, "book"),
+        (long, "2026-02-07", "2026-02-17", 2, "fast", *rates, "leaflet"),
+        ("claude-x", "2026-02-07", "", 1, "standard", *rates, "book"),
+        (HOSTILE, "", "", 0, "standard", *rates, HOSTILE),
+    ]
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    render_prices(rows, console)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    lines = shown.splitlines()
+    assert max(map(cell_len, lines)) <= 80
+    assert lines[1].split() == [long, "3", "37.5", "6", "0.125", "112.5", "[1]"]
+    assert lines[2].split() == [
+        "2026-02-07..2026-02-17",
+        ">",
+        "200K",
+        "fast",
+        "3",
+        "37.5",
+        "6",
+        "0.125",
+        "112.5",
+        "[2]",
+    ]
+    assert [lines[3].split(), lines[4].split()[:4]] == [["claude-x"], ["from", "2026-02-07", ">", "100K"]]
+    assert "\x1b" not in shown
+    assert "[2] leaflet" in lines
