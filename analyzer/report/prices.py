@@ -15,12 +15,12 @@ def render_prices(rows: Sequence[tuple[Any, ...]], console: Console) -> None:
     """Rows: model, from, until, band, speed, five rates, source. A model's plain rates stand beside its name."""
     sources = list(dict.fromkeys(str(row[-1]) for row in rows))
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-    table.add_column("model and dates", no_wrap=True, min_width=24)
+    table.add_column("model and dates", overflow="fold", min_width=24)
     table.add_column("prompt", no_wrap=True, min_width=6)
     table.add_column("mode", no_wrap=True, min_width=4)
     for heading in ("input", "5m", "1h", "read", "output"):
         table.add_column(heading, justify="right", no_wrap=True, min_width=6)
-    table.add_column("")
+    table.add_column("", no_wrap=True, min_width=3)
     for name, group in groupby(rows, key=lambda row: row[0]):
         model = Text(clean_text(str(name)), "bold")
         those = list(group)
