@@ -1,10 +1,13 @@
 """The DuckDB file: connect, schema, views. The only module that opens a connection."""
 
+import os
 import re
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import Literal, TypeVar
 
 import duckdb
@@ -14,6 +17,8 @@ from analyzer.errors import DatabaseError
 T = TypeVar("T")
 SCHEMA_VERSION = 1
 LOCK_WAIT_S = 30.0
+TEMPORARY = "claude-ccache-"
+"""How temporary folders begin; the process id follows, so that those of killed processes can be told and removed."""
 _LITTLE_MEMORY, _MOST_MEMORY = "240MB", "1GB"
 _LOCAL: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
@@ -190,7 +195,7 @@ def _open(path: str) -> duckdb.DuckDBPyConnection:
     deadline = time.monotonic() + LOCK_WAIT_S
     while True:
         try:
-            return duckdb.connect(path, config=_LOCAL)
+            return duckdb.connect(path, config=_LOCAL | _spill_folder(path))
         except duckdb.IOException as error:
             text = str(error)
             if "Could not set lock" not in text and "used by another process" not in text:
@@ -206,6 +211,13 @@ def _open(path: str) -> duckdb.DuckDBPyConnection:
             raise DatabaseError(
                 f"{path} is not a usable database: {_first_line(error)}", "name another file with --db"
             ) from error
+
+
+def _spill_folder(path: str) -> dict[str, str]:
+    """Where what does not fit in memory goes: beside a file, as DuckDB does; else not into the current folder."""
+    if path != ":memory:":
+        return {}
+    return {"temp_directory": os.path.join(tempfile.gettempdir(), f"{TEMPORARY}{os.getpid()}-{token_hex(4)}")}
 
 
 def _first_line(error: Exception) -> str:

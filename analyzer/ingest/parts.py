@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-PREFIX = "claude-ccache-"
+from analyzer.database import TEMPORARY
 
 
 @contextmanager
 def parts_folder() -> Iterator[str]:
     """A fresh temporary folder that names its process; folders of processes that were killed are removed first."""
-    for left in Path(tempfile.gettempdir()).glob(f"{PREFIX}[0-9]*-*"):
-        owner = left.name.removeprefix(PREFIX).partition("-")[0]
+    for left in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}[0-9]*-*"):
+        owner = left.name.removeprefix(TEMPORARY).partition("-")[0]
         if owner.isdigit() and not _runs(int(owner)):
             shutil.rmtree(left, ignore_errors=True)
-    folder = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-")
+    folder = tempfile.mkdtemp(prefix=f"{TEMPORARY}{os.getpid()}-")
     try:
         yield folder
     finally:

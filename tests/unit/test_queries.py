@@ -1,5 +1,7 @@
 """Questions asked of one connection, in any order, with filters that select after everything else was computed."""
 
+import os
+import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -100,6 +102,17 @@ def test_changed_prices_are_applied_to_what_was_kept(tmp_path: Path, monkeypatch
         connection.close()
     assert before.cost_usd is not None
     assert (after.cost_usd, after.unpriced_requests, after.requests) == (None, before.requests, before.requests)
+
+
+def test_what_does_not_fit_in_memory_never_goes_to_the_current_folder(
+    connection: duckdb.DuckDBPyConnection, tmp_path: Path
+) -> None:
+    setting = "SELECT current_setting('temp_directory')"
+    assert (
+        connection.execute(setting).fetchall()[0][0].startswith(os.path.join(tempfile.gettempdir(), "claude-ccache-"))
+    )
+    with database.connect(str(tmp_path / "h.duckdb")) as beside:
+        assert beside.execute(setting).fetchall() == [(str(tmp_path / "h.duckdb.tmp"),)]
 
 
 def test_work_that_needs_more_memory_is_done_once_more_with_it(connection: duckdb.DuckDBPyConnection) -> None:
