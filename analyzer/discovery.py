@@ -38,6 +38,22 @@ def default_roots(environ: Mapping[str, str], home: Path) -> list[Path]:
     return list(roots.values())
 
 
+def folders_below(roots: Iterable[str]) -> tuple[str, ...]:
+    """The real folders, separator included, below which these roots' transcripts lie or lay."""
+    folders: dict[str, None] = {}
+    for root in roots:
+        projects = os.path.join(root, "projects")
+        base = projects if os.path.isdir(projects) else root
+        folders[os.path.join(os.path.realpath(base), "")] = None
+        try:
+            with os.scandir(base) as entries:
+                linked = [entry.path for entry in entries if entry.is_symlink()]
+        except OSError:
+            continue
+        folders.update((os.path.join(os.path.realpath(link), ""), None) for link in sorted(linked))
+    return tuple(folders)
+
+
 def sample_root() -> Path:
     """The sample sessions that ship in the package."""
     return Path(__file__).parent / "samples"

@@ -150,6 +150,10 @@ def opened(asked: Asked) -> "Iterator[tuple[duckdb.DuckDBPyConnection, Scope, In
     connection = database.connect(target)
     try:
         result, ids = IngestResult(), None
+
+        def held() -> list[tuple[str, int]]:
+            return connection.execute("SELECT path, file_id FROM files").fetchall()
+
         if roots and not asked.no_ingest:
             found, unreadable = discovery.find_transcripts(roots)
             if not found and asked.paths:
@@ -158,13 +162,16 @@ def opened(asked: Asked) -> "Iterator[tuple[duckdb.DuckDBPyConnection, Scope, In
                 )
             with progress_bar(sum(file.size for file in found)) as advance:
                 result, listed = ingest(connection, found, unreadable, progress=advance)
-            ids = tuple(listed) if asked.paths or sample else None
+            ids = tuple(listed)
             for problem in result.unreadable:
                 note(f"skipped {problem}")
         elif roots and asked.paths:
             found, _ = discovery.find_transcripts(roots)
-            known = dict(connection.execute("SELECT path, file_id FROM files").fetchall())
-            ids = tuple(known[file.path] for file in found if file.path in known)
+            present = {file.path for file in found}
+            ids = tuple(file_id for path, file_id in held() if path in present)
+        if roots and not asked.paths and not sample:
+            folders = discovery.folders_below(roots)
+            ids = tuple({*(ids or ()), *(file_id for path, file_id in held() if path.startswith(folders))})
         scope = Scope(
             file_ids=ids,
             timezone=asked.timezone or local_timezone(),

@@ -53,8 +53,12 @@ def _priced_in_order(
         yield name
 
 
-def refresh(connection: duckdb.DuckDBPyConnection) -> None:
-    """Bring the kept tables up to date and let the views read them."""
+def refresh(connection: duckdb.DuckDBPyConnection, file_ids: Sequence[int] | None) -> bool:
+    """Bring the kept tables up to date and let the views read what they hold of these files (None: all).
+
+    False where that would be something else than computing these files alone, because others share a request, a
+    session or an agent with them.
+    """
     signature = _signature()
     kept = connection.execute("SELECT signature FROM kept_signature").fetchone()
     whole = kept is None or kept[0] != signature
@@ -69,11 +73,14 @@ def refresh(connection: duckdb.DuckDBPyConnection) -> None:
             compute(connection, None, known_rates=True)
             _keep(connection, group)
             connection.execute("DELETE FROM stale_files")
-    point_at(connection, None)
+    point_at(connection, file_ids)
     for name in ("usage_rows", *RELATIONS):
         drop(connection, name)
+    if file_ids is not None and len(_group(connection, list(file_ids))) > len(set(file_ids)):
+        return False
     for name in KEPT:
-        _read_kept(connection, name)
+        _read_kept(connection, name, file_ids is not None)
+    return True
 
 
 def _signature() -> str:
@@ -87,9 +94,12 @@ def _columns(name: str) -> str:
     return "* EXCLUDE (day)" if name in _WITH_DAY else "*"
 
 
-def _read_kept(connection: duckdb.DuckDBPyConnection, name: str) -> None:
+def _read_kept(connection: duckdb.DuckDBPyConnection, name: str, scoped: bool = False) -> None:
     day = f", {_DAY}" if name in _WITH_DAY else ""
-    replace(connection, "VIEW", name, f"SELECT *{day} FROM kept_{name}")
+    chosen = "file_id IN (SELECT unnest(getvariable('scope_files')::BIGINT[]))"
+    if name == "priced_rows":
+        chosen = f"request_key IN (SELECT request_key FROM kept_requests WHERE {chosen})"
+    replace(connection, "VIEW", name, f"SELECT *{day} FROM kept_{name}" + (f" WHERE {chosen}" if scoped else ""))
 
 
 def _keep_all(connection: duckdb.DuckDBPyConnection, signature: str) -> None:

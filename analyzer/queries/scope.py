@@ -49,16 +49,15 @@ def select(
 
 
 def open_scope(connection: duckdb.DuckDBPyConnection, scope: Scope, prices: PriceTable | None = None) -> None:
-    """Point the views at the files in scope. Where that is all the database holds, at list prices, only what
-    depends on changed files is computed; the rest was kept.
+    """Point the views at the files in scope. At list prices only what depends on changed files is computed; the rest
+    was kept, and serves wherever no other file says anything about the same requests, sessions and agents.
     """
     connection.execute("SET VARIABLE timezone = ?", [scope.timezone])
     held = connection.execute("SELECT count(*) FROM files").fetchone()
     whole = scope.file_ids is None or (held is not None and len(set(scope.file_ids)) == held[0])
-    if whole and prices is None:
-        kept.refresh(connection)
-    else:
-        kept.point_at(connection, None if whole else scope.file_ids)
+    files = None if whole else scope.file_ids
+    if prices is not None or not kept.refresh(connection, files):
+        kept.point_at(connection, files)
         kept.compute(connection, prices)
     create_views(connection)
 

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -96,6 +97,29 @@ def test_without_logs_the_samples_are_shown(tmp_path: Path) -> None:
     assert json.loads(output)["meta"]["sample_data"] is True
     assert totals(output)["requests"] > 0
     assert list(tmp_path.rglob("*.duckdb")) == []
+
+
+def test_without_a_path_the_default_roots_count_and_what_they_held_before(tmp_path: Path) -> None:
+    project = tmp_path / ".claude" / "projects" / "p"
+    elsewhere = tmp_path / "elsewhere"
+    samples = sorted(Path(SAMPLES).rglob("*.jsonl"))
+    linked = tmp_path / "linked"
+    for folder in (project, elsewhere, linked):
+        folder.mkdir(parents=True)
+    (project.parent / "q").symlink_to(linked)
+    shutil.copy(samples[0], project / samples[0].name)
+    shutil.copy(samples[1], linked / samples[1].name)
+    for sample in samples[2:]:
+        shutil.copy(sample, elsewhere / sample.name)
+    own = json.loads(run(tmp_path, "analyze", "--json")[1])
+    assert json.loads(run(tmp_path, "analyze", str(elsewhere), "--json")[1])["totals"] != own["totals"]
+    assert json.loads(run(tmp_path, "analyze", "--json")[1])["totals"] == own["totals"]
+    for gone in (project / samples[0].name, linked / samples[1].name):
+        gone.unlink()
+    for more in ((), ("--no-ingest",)):
+        after = json.loads(run(tmp_path, "analyze", "--json", *more)[1])
+        assert after["totals"] == own["totals"]
+        assert after["quality"]["files_missing"] == 2
 
 
 def test_missing_path(tmp_path: Path) -> None:

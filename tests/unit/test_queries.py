@@ -1,5 +1,6 @@
 """Questions asked of one connection, in any order, with filters that select after everything else was computed."""
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -178,3 +179,22 @@ def test_a_grown_file_whose_group_does_not_fit_in_memory_is_not_lost(
         ingest(fresh, found, now=NOW)
         assert len(calls) == 2
         assert report.totals == analyze(fresh, Scope()).totals
+
+
+def test_files_that_others_say_nothing_about_are_read_from_what_was_kept(tmp_path: Path) -> None:
+    line = next(iter(discovery.sample_root().rglob("*.jsonl"))).read_text()
+    session = json.loads(line.splitlines()[0])["sessionId"]
+    alone, shared, copy = (tmp_path / "projects" / "p" / f"{name}.jsonl" for name in ("alone", "shared", "copy"))
+    alone.parent.mkdir(parents=True)
+    alone.write_text(line.replace(session, "other").replace("msg_", "msg_other_"))
+    for path in (shared, copy):
+        path.write_text(line)
+    found, _ = discovery.find_transcripts([str(tmp_path)])
+    with database.connect(":memory:") as connection:
+        _, ids = ingest(connection, found, now=NOW)
+        by_name = {file.relative_path: file_id for file, file_id in zip(found, ids, strict=True)}
+        one, two = by_name["p/alone.jsonl"], by_name["p/shared.jsonl"]
+        assert kept.refresh(connection, [one])
+        assert not kept.refresh(connection, [two])
+        for chosen in (one, two):
+            assert analyze(connection, Scope(file_ids=(chosen,))).totals.usage.requests > 0
