@@ -43,7 +43,6 @@ VIEWS = (
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS schema_version (version INTEGER);
-CREATE SEQUENCE IF NOT EXISTS file_ids;
 CREATE TABLE IF NOT EXISTS files (
     file_id BIGINT, path VARCHAR, relative_path VARCHAR, stem VARCHAR, is_agent_file BOOLEAN, device UBIGINT,
     inode UBIGINT, size UBIGINT, mtime_ns UBIGINT, ctime_ns UBIGINT, first_timestamp TIMESTAMP, first_cwd VARCHAR,

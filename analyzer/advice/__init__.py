@@ -64,11 +64,17 @@ def findings(
         ],
         by_key,
     )
-    found += bug_findings(misses, newest_version)
-    found += habit_findings([miss for miss in misses if miss.signature in (None, "ttl_flip")])
+    avoidable = [miss for miss in misses if not _expired(miss)]
+    found += bug_findings(avoidable, newest_version)
+    found += habit_findings([miss for miss in avoidable if miss.signature in (None, "ttl_flip")])
     least = max(LEAST_USD, spent_usd * LEAST_SHARE)
     return tuple(
         sorted(
             (one for one in found if one.saving_usd >= least), key=lambda one: (-one.saving_usd, one.kind, one.title)
         )
     )
+
+
+def _expired(miss: Rebuild) -> bool:
+    """Whether the entry had ended anyway, so that another habit would have saved nothing."""
+    return miss.gap_s is not None and miss.ttl_s is not None and miss.gap_s > miss.ttl_s

@@ -89,19 +89,20 @@ def _write(
     now: datetime,
     progress: Progress | None,
 ) -> tuple[list[Reading], dict[str, str]]:
+    unnumbered = {file.path for file in changed} - set(known)
     with transaction(connection):
-        _number(connection, changed, ids)
+        ids.update(_numbers(connection, [file.path for file in changed if file.path in unnumbered]))
         read = _read(connection, changed, ids, known, now, progress)
         if gone:
             connection.execute("UPDATE files SET missing = true WHERE file_id IN (SELECT unnest(?::BIGINT[]))", [gone])
     return read
 
 
-def _number(connection: duckdb.DuckDBPyConnection, changed: Sequence[TranscriptFile], ids: dict[str, int]) -> None:
-    fresh = [file.path for file in changed if file.path not in ids]
-    if fresh:
-        new_ids = connection.execute("SELECT nextval('file_ids') FROM range(?)", [len(fresh)]).fetchall()
-        ids.update(zip(fresh, (row[0] for row in new_ids), strict=True))
+def _numbers(connection: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> dict[str, int]:
+    """Ids above all that are taken: rows of `files` are never lost, whatever an earlier attempt has come to."""
+    taken = connection.execute("SELECT coalesce(max(file_id), 0) FROM files").fetchone()
+    assert taken is not None
+    return {path: number for number, path in enumerate(paths, taken[0] + 1)}
 
 
 def _read(

@@ -144,6 +144,7 @@ def _group(connection: duckdb.DuckDBPyConnection, file_ids: list[int]) -> list[i
             named_agents AS (
                 SELECT agent_id FROM own_sightings WHERE agent_id IS NOT NULL
                 UNION SELECT agent_id FROM agents SEMI JOIN own USING (file_id)
+                UNION SELECT split_part(chain, '#', 1) FROM own_sightings WHERE starts_with(chain, 'side:')
             )
             SELECT file_id FROM sightings SEMI JOIN own_sightings USING (message_id)
             UNION SELECT file_id FROM sightings s SEMI JOIN own_sightings o
@@ -151,6 +152,8 @@ def _group(connection: duckdb.DuckDBPyConnection, file_ids: list[int]) -> list[i
             UNION SELECT file_id FROM sightings SEMI JOIN sessions USING (session_id)
             UNION SELECT file_id FROM files SEMI JOIN sessions ON files.stem = sessions.session_id
             UNION SELECT file_id FROM sightings SEMI JOIN named_agents USING (agent_id)
+            UNION SELECT file_id FROM sightings s SEMI JOIN named_agents a
+                ON starts_with(s.chain, 'side:') AND split_part(s.chain, '#', 1) = a.agent_id
             UNION SELECT file_id FROM agents SEMI JOIN named_agents USING (agent_id)
             UNION SELECT file_id FROM own""",
             [file_ids],

@@ -5,7 +5,6 @@ from datetime import UTC
 from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import duckdb
 
@@ -52,12 +51,17 @@ def misses(
         found = [rebuild for rebuild in found if rebuild.cause in causes]
     expected = tuple(rebuild for rebuild in found if rebuild.cause in EXPECTED)
     missed = tuple(rebuild for rebuild in found if rebuild.cause not in EXPECTED)
-    zone = ZoneInfo(scope.timezone)
+    weeks = {
+        key: f"{year}-W{week:02}"
+        for key, year, week in connection.execute(
+            "SELECT request_key, isoyear(day), week(day) FROM requests SEMI JOIN shown_rebuilds USING (request_key)"
+        ).fetchall()
+    }
     return MissReport(
         misses=missed,
         expected_rebuilds=expected,
         by_cause=_dearest(_table(missed, (), lambda miss: miss.cause)),
-        by_week=tuple(sorted(_table(missed, expected, lambda miss: _week(miss, zone)), key=lambda row: row.key)),
+        by_week=tuple(sorted(_table(missed, expected, lambda miss: weeks[miss.request_key]), key=lambda row: row.key)),
         by_version=tuple(
             sorted(
                 _table(missed, expected, lambda miss: miss.version or "unknown"),
@@ -146,11 +150,6 @@ def _boundary(events: Sequence[dict[str, Any]]) -> Cause:
             if event["kind"] in kinds:
                 return Cause(name, "high", f"{event['kind']} between the two requests", event["ordinal"])
     raise AssertionError("an expected rebuild has a boundary")
-
-
-def _week(rebuild: Rebuild, zone: ZoneInfo) -> str:
-    year, week, _ = rebuild.timestamp.astimezone(zone).isocalendar()
-    return f"{year}-W{week:02}"
 
 
 def _dearest(rows: Iterable[MissRow]) -> tuple[MissRow, ...]:

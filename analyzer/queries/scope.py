@@ -33,8 +33,11 @@ def select(
     connection: duckdb.DuckDBPyConnection, scope: Scope, prices: PriceTable | None = None
 ) -> tuple[datetime | None, datetime | None]:
     """Make `shown` (requests), `rows` (priced) and `shown_rebuilds`; filters apply after all else was computed."""
-    zone = _zone(scope.timezone)
-    since, until = _instant(scope.since, zone, False), _instant(scope.until, zone, True)
+    _check_zone(connection, scope.timezone)
+    since = _instant(connection, scope.since, scope.timezone, False)
+    until = _instant(connection, scope.until, scope.timezone, True)
+    if since and until and until <= since:
+        raise UsageError(f"--until {scope.until} is before --since {scope.since}", "swap them")
     open_scope(connection, scope, prices)
     where, values = _filter(scope, since, until)
     if where == "true":
@@ -84,11 +87,15 @@ def _filter(scope: Scope, since: datetime | None, until: datetime | None) -> tup
         values.append(until.replace(tzinfo=None))
     if scope.projects:
         clauses.append("EXISTS (SELECT 1 FROM unnest(?::VARCHAR[]) t(p) WHERE contains(lower(project), lower(p)))")
-        values.append(list(scope.projects))
+        values.append([_storable(part) for part in scope.projects])
     if scope.models:
         clauses.append("EXISTS (SELECT 1 FROM unnest(?::VARCHAR[]) t(m) WHERE contains(lower(model), lower(m)))")
-        values.append(list(scope.models))
+        values.append([_storable(part) for part in scope.models])
     return " AND ".join(clauses), values
+
+
+def _storable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
 
 
 def money(value: Any) -> Decimal:
@@ -96,26 +103,33 @@ def money(value: Any) -> Decimal:
     return amount if amount else Decimal(0)
 
 
-def _zone(name: str) -> ZoneInfo:
+def _check_zone(connection: duckdb.DuckDBPyConnection, name: str) -> None:
+    """Days are DuckDB's, times on a screen Python's: both have to know the zone."""
     try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        ZoneInfo(name)
+        connection.execute("SELECT timezone(?, TIMESTAMP '2026-01-01')", [name]).fetchone()
+    except (ZoneInfoNotFoundError, ValueError, OSError, duckdb.Error) as error:
         raise UsageError(f"unknown time zone: {name}", "use an IANA name such as Europe/Berlin or UTC") from error
 
 
-def _instant(text: str | None, zone: ZoneInfo, end: bool) -> datetime | None:
+def _instant(connection: duckdb.DuckDBPyConnection, text: str | None, zone: str, end: bool) -> datetime | None:
     """A bare date is a day in `zone`, both ends inclusive; anything else is an ISO instant."""
     if text is None:
         return None
     try:
         day = _day(text)
-        if day is None:
-            at = datetime.fromisoformat(text)
-            return (at if at.tzinfo else at.replace(tzinfo=zone)).astimezone(UTC)
-        if end and day == date.max:
-            return None
-        return datetime.combine(day + timedelta(days=1 if end else 0), time(), zone).astimezone(UTC)
-    except (ValueError, OverflowError) as error:
+        at = datetime.fromisoformat(text) if day is None else datetime.combine(day, time())
+        if at.tzinfo:
+            return at.astimezone(UTC)
+        if day is not None and end:
+            if day == date.max:
+                return None
+            at += timedelta(days=1)
+        row = connection.execute("SELECT timezone('UTC', timezone(?, ?::TIMESTAMP))", [zone, at]).fetchone()
+        assert row is not None
+        instant: datetime = row[0].replace(tzinfo=UTC)
+        return instant
+    except (ValueError, OverflowError, duckdb.Error) as error:
         raise UsageError(f"not a date: {text}", "use YYYY-MM-DD or an ISO 8601 time") from error
 
 

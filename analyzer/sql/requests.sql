@@ -16,8 +16,9 @@ ranked AS (
     FROM several
 ),
 passes AS (
-    SELECT request_key, iterations FROM ranked WHERE iterations IS NOT NULL
-    QUALIFY row_number() OVER (PARTITION BY request_key ORDER BY iterations_output DESC, place) = 1
+    SELECT request_key, iterations FROM ranked
+    QUALIFY row_number() OVER (
+        PARTITION BY request_key ORDER BY iterations_output DESC, iterations IS NULL, place) = 1
 ),
 owned AS (
     SELECT *, 1 AS files FROM request_keys ANTI JOIN repeated USING (request_key)

@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 
 LARGEST_COUNT = 10**12
 LONGEST_TEXT = 4096
+_OPENING, _CLOSING = b"{}"
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_COUNT)]
@@ -132,14 +133,19 @@ def decode_lines(chunk: bytes) -> list[Record] | None:
         records = _decoder.decode_lines(chunk)
     except UNREADABLE:
         return None
-    return records if len(records) == _newlines(chunk) else None
+    return records if len(records) == _lines(chunk) else None
 
 
-def _newlines(chunk: bytes) -> int:
-    """As `chunk.count`, which looks at every byte alike; a search for the next one is three times as fast."""
-    count, at = 0, -1
-    while (at := chunk.find(b"\n", at + 1)) >= 0:
-        count += 1
+def _lines(chunk: bytes) -> int:
+    """How many lines there are, each from `{` to `}`; -1 where one is not.
+
+    Between such lines one object ends and another begins, so that as many objects as lines are one on each line.
+    """
+    count, start = 0, 0
+    while (end := chunk.find(b"\n", start)) >= 0:
+        if chunk[start] != _OPENING or chunk[end - 1] != _CLOSING:
+            return -1
+        count, start = count + 1, end + 1
     return count
 
 
@@ -224,7 +230,9 @@ def _message(value: dict[str, Any], count: Callable[[Any], int | None]) -> Messa
             for block in _objects(content)
         ]
         if isinstance(content, list)
-        else text(content),
+        else content.encode("utf-8", "replace").decode()  # whole: a task is known by its prompt
+        if isinstance(content, str)
+        else None,
     )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -240,3 +241,41 @@ def test_usage_quoted_in_a_tool_result(tmp_path: Path) -> None:
     content = [{"type": "tool_result", "content": quoted}, {"type": "tool_result", "content": json.loads(quoted)}]
     user = {"type": "user", "uuid": "q", "message": {"content": content}, "toolUseResult": json.loads(quoted)}
     assert_neighbours(around(tmp_path, json.dumps(user).encode()))
+
+
+@pytest.mark.parametrize(
+    ("bad", "broken"),
+    [
+        (line(3) + line(4) + b"\n", 1),
+        (line(3)[:40] + b"\n" + line(3)[40:] + b"\n" + line(4) + line(5), 3),
+        (line(3) + b"\r" + line(4) + b"\n", 1),
+        (line(3) + b" " + line(4) + b"\n   ", 1),
+    ],
+    ids=["two and a blank", "split and joined", "carriage return", "two and spaces"],
+)
+def test_as_many_objects_as_lines_but_not_one_on_each(tmp_path: Path, bad: bytes, broken: int) -> None:
+    assert_neighbours(around(tmp_path, bad), broken=broken)
+
+
+def test_the_line_with_the_largest_output_decides_on_iterations_in_whatever_file_it_stands(tmp_path: Path) -> None:
+    parts = [{"type": "message", "input_tokens": 1, "output_tokens": number} for number in (2, 3)]
+    first = line(1, {"input_tokens": 4, "output_tokens": 5, "iterations": parts})
+    second = line(1, {"input_tokens": 4, "output_tokens": 100})
+    together, apart = tmp_path / "together", tmp_path / "apart"
+    for folder, files in ((together, [first + b"\n" + second]), (apart, [first, second])):
+        folder.mkdir()
+        for number, content in enumerate(files):
+            (folder / f"{number}.jsonl").write_bytes(content + b"\n")
+    assert report(together).totals.usage.output_tokens == 100
+    assert replace(report(apart).totals.usage, first_at=None) == replace(report(together).totals.usage, first_at=None)
+
+
+@pytest.mark.parametrize("prompt", ["x" * 5000 + "\ud83d", "\ud83d", "x" * 5000, "short"])
+def test_a_sidechain_is_known_by_its_whole_prompt(tmp_path: Path, prompt: str) -> None:
+    task = {"type": "tool_use", "id": "t", "name": "Task", "input": {"subagent_type": "Explore", "prompt": prompt}}
+    call = json.loads(line(1))
+    call["message"]["content"] = [task]
+    asked = {**json.loads(line(2)), "type": "user", "isSidechain": True, "message": {"content": prompt}}
+    answer = json.loads(line(3, isSidechain=True, parentUuid="u2"))
+    (tmp_path / "x.jsonl").write_text("".join(json.dumps(record) + "\n" for record in (call, asked, answer)))
+    assert {row.key: row.requests for row in report(tmp_path / "x.jsonl").by_agent_type} == {"main": 1, "Explore": 1}

@@ -215,3 +215,12 @@ def test_no_miss_is_counted_twice(rows: list[tuple[Any, ...]], bridge: bool) -> 
     found = of(misses, ttl_options=options, pauses=pauses, spent_usd=Decimal(0))
     assert sum(one.misses for one in found) <= len(misses)
     assert sum(one.saving_usd for one in found) <= sum(cost.values())
+
+
+def test_an_entry_that_had_expired_anyway_is_no_habits_fault() -> None:
+    switched = replace(MISS, cause="model_changed")
+    assert [one.kind for one in of([switched])] == ["model_changed"]
+    late = replace(switched, gap_s=301.0, request_key="k2")
+    assert of([late]) == ()
+    (both,) = of([switched, late])
+    assert (both.saving_usd, both.misses) == (Decimal("0.48"), 1)

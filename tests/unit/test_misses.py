@@ -2,12 +2,10 @@
 
 import csv
 import json
-from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from io import StringIO
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 import pytest
 from rich.console import Console
@@ -16,16 +14,15 @@ from analyzer import database, discovery
 from analyzer.errors import UsageError
 from analyzer.ingest import ingest
 from analyzer.queries import Scope, misses
-from analyzer.queries.rebuilds import _week
 from analyzer.report.misses import SIGNATURE_COLUMNS, misses_csv, misses_json, misses_markdown, render_misses
 from analyzer.results import MissReport
 
 
-def sample_report(causes: tuple[str, ...] = ()) -> MissReport:
+def sample_report(causes: tuple[str, ...] = (), timezone: str = "UTC") -> MissReport:
     with database.connect(":memory:") as connection:
         found, unreadable = discovery.find_transcripts([str(discovery.sample_root())])
         ingest(connection, found, unreadable, now=datetime(2026, 11, 29, tzinfo=UTC))
-        return misses(connection, Scope(), causes=causes)
+        return misses(connection, Scope(timezone=timezone), causes=causes)
 
 
 def test_causes_and_their_price() -> None:
@@ -57,10 +54,11 @@ def test_weeks_versions_and_a_filter_by_cause() -> None:
 
 
 def test_the_week_is_that_of_the_reports_zone() -> None:
-    # Sunday 23:30 UTC is Monday of the next ISO week in Tokyo
-    sunday = replace(sample_report().misses[0], timestamp=datetime(2026, 10, 11, 23, 30, tzinfo=UTC))
-    assert _week(sunday, ZoneInfo("UTC")) == "2026-W41"
-    assert _week(sunday, ZoneInfo("Asia/Tokyo")) == "2026-W42"
+    # the misses stand on Monday the 12th and Wednesday the 14th; twelve hours west the first is still on Sunday
+    assert sample_report().misses[0].timestamp.weekday() == 0
+    assert [(row.key, row.misses) for row in sample_report(timezone="Etc/GMT+12").by_week] == [
+        ("2026-W41", 1), ("2026-W42", 1),
+    ]  # fmt: skip
 
 
 def test_evidence_stands_in_the_file_at_that_line() -> None:

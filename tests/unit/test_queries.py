@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ import pytest
 
 from analyzer import database, discovery
 from analyzer.errors import DatabaseError, QueryError, UsageError
-from analyzer.ingest import ingest
+from analyzer.ingest import ingest, store
 from analyzer.queries import Scope, analyze, kept, list_views, run_sql
 
 NOW = datetime(2026, 11, 29, tzinfo=UTC)
@@ -198,3 +199,79 @@ def test_files_that_others_say_nothing_about_are_read_from_what_was_kept(tmp_pat
         assert not kept.refresh(connection, [two])
         for chosen in (one, two):
             assert analyze(connection, Scope(file_ids=(chosen,))).totals.usage.requests > 0
+
+
+@pytest.mark.parametrize("zone", ["America/Vancouver", "Africa/Casablanca", "Europe/Berlin", "Pacific/Kiritimati"])
+def test_the_day_of_a_request_is_the_day_that_finds_it(connection: duckdb.DuckDBPyConnection, zone: str) -> None:
+    days = analyze(connection, Scope(timezone=zone)).by_day
+    connection.execute("UPDATE sightings SET first_line_at = TIMESTAMP '2026-11-15 07:30:00'")
+    connection.execute("DELETE FROM kept_signature")
+    for day in (*days, *analyze(connection, Scope(timezone=zone)).by_day):
+        found = analyze(connection, Scope(timezone=zone, since=str(day.day), until=str(day.day))).by_day
+        assert {row.day for row in found} <= {day.day}
+
+
+@pytest.mark.parametrize("zone", ["posixrules", "right/UTC", "localtime", "posix/Europe/Berlin", "No/Where", ""])
+def test_zones_that_not_both_know_are_refused(connection: duckdb.DuckDBPyConnection, zone: str) -> None:
+    with pytest.raises(UsageError, match="unknown time zone"):
+        analyze(connection, Scope(timezone=zone))
+
+
+def test_filters_that_are_not_utf8_match_nothing(connection: duckdb.DuckDBPyConnection) -> None:
+    for scope in (Scope(models=("\udcff",)), Scope(projects=("\udcff",))):
+        assert analyze(connection, scope).totals.usage.requests == 0
+
+
+def test_until_before_since_is_refused(connection: duckdb.DuckDBPyConnection) -> None:
+    with pytest.raises(UsageError, match="before"):
+        analyze(connection, Scope(since="2026-10-15", until="2026-10-14"))
+
+
+def test_an_attempt_that_failed_leaves_no_ids_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, load, calls = str(tmp_path / "h.duckdb"), store.load_files, []
+
+    def first_fails(*arguments: object) -> None:
+        load(*arguments)  # type: ignore[arg-type]
+        calls.append(1)
+        if len(calls) == 1:
+            raise duckdb.OutOfMemoryException("stopped")
+
+    found, _ = discovery.find_transcripts([str(discovery.sample_root())])
+    monkeypatch.setattr(store, "load_files", first_fails)
+    with database.connect(path) as connection:
+        connection.execute("SET wal_autocheckpoint='1GB'")
+        _, ids = ingest(connection, found[:2], now=NOW)
+        shutil.copy(path, tmp_path / "killed.duckdb")
+        shutil.copy(f"{path}.wal", tmp_path / "killed.duckdb.wal")
+    with database.connect(str(tmp_path / "killed.duckdb")) as connection:
+        _, all_ids = ingest(connection, found, now=NOW)
+        assert len(set(all_ids)) == len(found)
+        assert set(ids) < set(all_ids)
+
+
+def test_a_type_told_in_another_file_reaches_a_kept_sidechain(tmp_path: Path) -> None:
+    def record(session: str, uuid: str, kind: str, message: dict[str, object], **more: object) -> str:
+        at = "2026-11-01T10:00:00Z"
+        return json.dumps(
+            {"type": kind, "uuid": uuid, "parentUuid": None, "sessionId": session, "timestamp": at, "message": message}
+            | more
+        )
+
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    answer = {"id": "msg_1", "model": "claude-sonnet-4-5", "usage": usage, "content": []}
+    task = {"type": "tool_use", "id": "t", "name": "Task", "input": {"subagent_type": "Explore", "prompt": "do it"}}
+    side = record("one", "root", "user", {"content": "do it"}, isSidechain=True)
+    first = [side, record("one", "a", "assistant", answer, parentUuid="root", isSidechain=True)]
+    second = [
+        record("two", "b", "assistant", {**answer, "id": "msg_2", "content": [task]}),
+        record("two", "root", "user", {"content": "do it"}, isSidechain=True),
+    ]
+    with database.connect(":memory:") as kept_before, database.connect(":memory:") as fresh:
+        for name, lines in (("s1", first), ("s2", second)):
+            (tmp_path / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+            found, _ = discovery.find_transcripts([str(tmp_path)])
+            ingest(kept_before, found, now=NOW)
+            report = analyze(kept_before, Scope())
+        ingest(fresh, found, now=NOW)
+        assert report.by_agent_type == analyze(fresh, Scope()).by_agent_type
+        assert {row.key for row in report.by_agent_type} == {"main", "Explore"}
