@@ -299,6 +299,12 @@ class SubagentReport:
         rest = ", ".join(
             f"{number:,} {name}" for name, number in sorted(count.items(), key=lambda item: (-item[1], item[0]))
         )
+        unseen = all(spawn.cost_usd is not None and spawn.fork_cost_usd is None for spawn in self.spawns)
+        if parent == 0 and unseen:
+            return (
+                "Whether your subagents share the main conversation's prefix cannot be told: none of these"
+                f" {total:,} has a main conversation before it in these logs ({rest})."
+            )
         return f"Your subagents {does} share the main conversation's prefix: {parent:,} of {total:,} ({rest})."
 
 

@@ -21,7 +21,7 @@ def doctor(
     for root in roots:
         rows += _root(root)
     if not roots:
-        rows.append(("root", "none found; set CLAUDE_CONFIG_DIR or give a PATH"))
+        rows.append(("root", "none found; set CLAUDE_CONFIG_DIR, or give the reports a PATH"))
     rows += _database(db or options.default_database())
     rows.append(("prices", "{}, as of {}".format(*price_source())))
     rows.append(("versions", _versions()))

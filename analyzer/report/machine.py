@@ -94,7 +94,7 @@ def analyze_markdown(report: AnalyzeReport, top: int = 10) -> str:
     ):
         if rows:
             lines += [f"## {title}", "", *_markdown_rows(rows)]
-    lines += ["## Not in the numbers", ""]
+    lines += ["## Not in the numbers, or not exact in them", ""]
     lines += [f"- {escape_markdown(text)}: {format_count(count)}" for text, count in missing_from(report.quality)]
     for model in report.quality.unpriced_models:
         lines.append(f"- {escape_markdown(unpriced_line(model))}")

@@ -79,6 +79,7 @@ def render_session(report: SessionReport, console: Console, *, top: int = 40, ev
     _picture(screen, report, main or list(report.requests))
     render_signatures(screen, report.signatures)
     _timeline(screen, report, zone, top, everything)
+    screen.line(Text("time: when the answer began; gap: from the start of one request to that of the next", "dim"))
 
 
 def what(request: SessionRequest) -> str:

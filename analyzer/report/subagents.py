@@ -135,7 +135,7 @@ def render_subagents(report: SubagentReport, console: Console, *, top: int = 15)
     for name, width in (("spawns", 6), ("cost", 8), ("cold", 8), *((("as fork", 8), ("inline", 8)) if wide else ())):
         table.add_column(name, justify="right", no_wrap=True, overflow=screen.cut, min_width=width)
     table.add_column("verdicts", ratio=1, overflow="fold")
-    for row in report.by_type[:top]:
+    for row in report.by_type:
         estimates = (row.fork_cost_usd, row.inline_cost_usd) if wide else ()
         table.add_row(
             screen.name(row.key),
@@ -146,17 +146,19 @@ def render_subagents(report: SubagentReport, console: Console, *, top: int = 15)
             Text(_verdicts(row)),
         )
     screen.line(table)
-    if wide and any(0 < row.compared < row.spawns for row in report.by_type[:top]):
+    if wide and any(0 < row.compared < row.spawns for row in report.by_type):
         screen.line(Text("* only of those with a known parent", "dim"))
     kept = _dearest(report.spawns, top)
     count = format_count(len(report.spawns))
-    screen.heading("Spawns" if len(kept) == len(report.spawns) else f"Dearest {len(kept)} of {count} spawns")
+    screen.heading(
+        "Spawns" if len(kept) == len(report.spawns) else f"The dearest {len(kept)} of {count} spawns, by time"
+    )
     table = screen.table()
     table.add_column("when (UTC)", no_wrap=True, overflow=screen.cut, min_width=11)
     table.add_column("type", no_wrap=True, overflow=screen.cut, min_width=8, max_width=20)
     if wide:
         table.add_column("model", no_wrap=True, overflow=screen.cut, max_width=20)
-    for name in ("read", "written", "cost"):
+    for name in ("1st read", "1st write", "cost"):
         table.add_column(name, justify="right", no_wrap=True, overflow=screen.cut, min_width=7)
     table.add_column("verdict, whose prefix", ratio=1, overflow="fold")
     for spawn in kept:

@@ -32,7 +32,7 @@ def render_analyze(report: AnalyzeReport, console: Console, *, top: int = 10) ->
         _groups(screen, "Projects", report.by_project, top, "project")
         _groups(screen, "Sessions", report.by_session, top, "session")
         _groups(screen, "Main and subagents", report.by_agent_type, None, "agent_type")
-        _groups(screen, "Time to live of cache writes", report.by_ttl, None, "ttl")
+        _groups(screen, "Time to live of cache writes, for requests that wrote", report.by_ttl, None, "ttl")
     _missing(screen, report)
 
 
@@ -118,6 +118,7 @@ def _cache(screen: Screen, totals: Totals) -> None:
         shown = Text(format_tokens(tokens), style if tokens else "")
         table.add_row(name, shown, f"tokens in {counted(events, event)}, {money(cost)}")
     screen.line(table)
+    screen.line(Text("Why: ccache misses. Shared or not: ccache subagents. Otherwise: ccache whatif.", "dim"))
 
 
 def _days(screen: Screen, report: AnalyzeReport) -> None:
@@ -189,7 +190,7 @@ def _cells(row: GroupRow) -> dict[str, Text]:
 
 def _missing(screen: Screen, report: AnalyzeReport) -> None:
     quality = report.quality
-    screen.heading("Not in the numbers")
+    screen.heading("Not in the numbers, or not exact in them")
     table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
     table.add_column(justify="right", no_wrap=True, overflow=screen.cut)
     table.add_column(ratio=1, overflow="fold")
