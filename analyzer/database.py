@@ -20,6 +20,8 @@ LOCK_WAIT_S = 30.0
 TEMPORARY = "claude-ccache-"
 """How temporary folders begin; the process id follows, so that those of killed processes can be told and removed."""
 _LITTLE_MEMORY, _MOST_MEMORY = "240MB", "1GB"
+_ROW_GROUP = 16_384
+"""Rows that are stored, and worked on, together; DuckDB's 122,880 would leave most of our tables to one thread."""
 _LOCAL: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
@@ -194,7 +196,7 @@ def _open(path: str) -> duckdb.DuckDBPyConnection:
     deadline = time.monotonic() + LOCK_WAIT_S
     while True:
         try:
-            return duckdb.connect(path, config=_LOCAL | _spill_folder(path))
+            return _attached(path)
         except duckdb.IOException as error:
             text = str(error)
             if "Could not set lock" not in text and "used by another process" not in text:
@@ -212,11 +214,24 @@ def _open(path: str) -> duckdb.DuckDBPyConnection:
             ) from error
 
 
-def _spill_folder(path: str) -> dict[str, str]:
+def _attached(path: str) -> duckdb.DuckDBPyConnection:
+    """Attached, because only so the size of a row group can be chosen. Raises duckdb.Error."""
+    connection = duckdb.connect(":memory:", config=_LOCAL | {"temp_directory": _spill_folder(path)})
+    try:
+        literal = path.replace("'", "''")
+        connection.execute(f"ATTACH '{literal}' AS ccache (TYPE duckdb, ROW_GROUP_SIZE {_ROW_GROUP})")
+        connection.execute("USE ccache; SET preserve_insertion_order = false")
+    except duckdb.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _spill_folder(path: str) -> str:
     """Where what does not fit in memory goes: beside a file, as DuckDB does; else not into the current folder."""
     if path != ":memory:":
-        return {}
-    return {"temp_directory": os.path.join(tempfile.gettempdir(), f"{TEMPORARY}{os.getpid()}-{token_hex(4)}")}
+        return f"{path}.tmp"
+    return os.path.join(tempfile.gettempdir(), f"{TEMPORARY}{os.getpid()}-{token_hex(4)}")
 
 
 def _first_line(error: Exception) -> str:

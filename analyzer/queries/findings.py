@@ -40,9 +40,8 @@ _TTL = """
 WITH expired AS (SELECT unnest(?::VARCHAR[]) AS request_key),
 requests_in_time AS (
     SELECT request_key,
-        coalesce(epoch(started_at) - epoch(lag(started_at) OVER (PARTITION BY model, project ORDER BY started_at)), 1e9)
-            AS since_last_s
-    FROM requests
+        coalesce(epoch(started_at) - epoch(lag(started_at) OVER w), 1e9) AS since_last_s
+    FROM requests WINDOW w AS (PARTITION BY model, project ORDER BY started_at, request_key)
 ),
 judged AS (
     SELECT s.project, CASE WHEN starts_with(s.chain, 'main') THEN 'main' ELSE 'agent' END AS bucket, w.request_key,
@@ -152,7 +151,7 @@ def _early(connection: duckdb.DuckDBPyConnection) -> list[EarlySpawn]:
             CASE WHEN s.context_1h_tokens > 0 THEN w.creation_1h_rate ELSE w.creation_5m_rate END
         FROM subagent_spawns p JOIN shown s USING (request_key) JOIN rows w USING (request_key)
         JOIN files f ON f.file_id = s.file_id
-        WHERE w.counts_request AND w.priced ORDER BY p.started_at, p.agent_id"""
+        WHERE w.counts_request AND w.priced ORDER BY p.started_at, p.agent_id, p.session_id"""
     ).fetchall()
     reads: dict[tuple[str, str], list[int]] = {}
     for row in rows:

@@ -109,7 +109,7 @@ def read_chains(connection: duckdb.DuckDBPyConnection) -> list[list[LoggedReques
     events: dict[tuple[int, str], list[tuple[int, Event]]] = {}
     for file_id, chain, ordinal, kind, detail in connection.execute(
         """SELECT file_id, split_part(chain, '#', 1), ordinal, kind, coalesce(detail, '') FROM events
-        WHERE file_id IN (SELECT file_id FROM chains) ORDER BY file_id, ordinal"""
+        WHERE file_id IN (SELECT file_id FROM chains) ORDER BY file_id, ordinal, kind, detail"""
     ).fetchall():
         events.setdefault((file_id, chain), []).append((ordinal, Event(kind, detail)))
     found: list[list[LoggedRequest]] = []
@@ -125,7 +125,7 @@ def read_chains(connection: duckdb.DuckDBPyConnection) -> list[list[LoggedReques
         FROM chains c JOIN requests r USING (request_key)
         JOIN request_keys k ON k.file_id = c.file_id AND k.chain = c.chain AND k.ordinal = c.ordinal
             AND k.request_key = c.request_key
-        ORDER BY c.file_id, c.chain, c.ordinal"""
+        ORDER BY c.file_id, c.chain, c.ordinal, c.request_key"""
     ).fetchall():
         (file_id, chain, ordinal, key, native, own, parent, started, began, estimated, uncached, read, five, hour,
          output, model, speed, effort, version, cwd, branch, entrypoint, project, session, agent, agent_type,

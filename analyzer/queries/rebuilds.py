@@ -90,7 +90,7 @@ def _compare_snapshots(connection: duckdb.DuckDBPyConnection, rows: Sequence[dic
     written: dict[tuple[int, str], list[tuple[int, Snapshot]]] = {}
     for file_id, chain, line, detail in connection.execute(
         """SELECT file_id, split_part(chain, '#', 1), ordinal, detail FROM events WHERE kind = 'prompt_snapshot'
-        ORDER BY file_id, ordinal"""
+        ORDER BY file_id, ordinal, detail"""
     ).fetchall():
         written.setdefault((file_id, chain), []).append((line, read_snapshot(detail)))
     for row in rows if written else ():

@@ -37,7 +37,7 @@ LEFT JOIN (
     FROM rows GROUP BY request_key
 ) w USING (request_key)
 WHERE r.session_id = ?
-ORDER BY r.first_line_at, r.file_id, r.ordinal
+ORDER BY r.first_line_at, r.file_id, r.ordinal, r.request_key
 """
 _EVENTS = """
 SELECT e."at", CASE WHEN starts_with(e.chain, 'main') THEN 'main' ELSE split_part(e.chain, '#', 1) END, e.kind,
@@ -45,7 +45,7 @@ SELECT e."at", CASE WHEN starts_with(e.chain, 'main') THEN 'main' ELSE split_par
 FROM events e JOIN files f USING (file_id)
 WHERE e.file_id IN (SELECT DISTINCT file_id FROM shown WHERE session_id = ?)
     AND e.kind NOT IN ('cost_state', 'synthetic')
-ORDER BY e."at", e.file_id, e.ordinal
+ORDER BY e."at", e.file_id, e.ordinal, e.kind, e.detail
 """
 
 

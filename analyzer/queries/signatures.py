@@ -108,7 +108,7 @@ def _flips(
         FROM shown r WHERE starts_with(chain, 'main') GROUP BY session_id, project, chain, file_id
         HAVING hour >= ? AND five >= ? AND
             max(ordinal) FILTER (creation_1h > 0) < min(ordinal) FILTER (creation_5m > 0 AND creation_1h = 0)
-        ORDER BY since""",
+        ORDER BY since, session_id, chain, project""",
         [MIN_WRITES, MIN_WRITES],
     ).fetchall()
     for session, project, chain, hour, five, since in within:

@@ -66,7 +66,7 @@ SELECT r.session_id, r.agent_id, r.started_at, r.first_line_at, r.input, r.conte
 FROM requests r
 WHERE r.agent_id IS NOT NULL AND (r.session_id, r.agent_id) IN (
     SELECT (session_id, agent_id) FROM subagent_spawns WHERE request_key IN (SELECT request_key FROM shown))
-ORDER BY r.session_id, r.agent_id, r.started_at, r.ordinal
+ORDER BY r.session_id, r.agent_id, r.started_at, r.ordinal, r.request_key
 """
 _MAIN_STEPS = """
 SELECT r.session_id, r.started_at, r.model, r.speed, r.inference_geo, r.service_tier,
@@ -74,7 +74,7 @@ SELECT r.session_id, r.started_at, r.model, r.speed, r.inference_geo, r.service_
     coalesce(b.expected, g.request_key IS NULL)
 FROM requests r LEFT JOIN request_gaps g USING (request_key) LEFT JOIN rebuilds b USING (request_key)
 WHERE starts_with(r.chain, 'main') AND r.session_id IN (SELECT session_id FROM requests WHERE agent_id IS NOT NULL)
-ORDER BY r.session_id, r.started_at, r.ordinal
+ORDER BY r.session_id, r.started_at, r.ordinal, r.request_key
 """
 
 
@@ -139,7 +139,8 @@ def spawn_rows(connection: duckdb.DuckDBPyConnection, known: Writers) -> tuple[S
     spawned = connection.execute(
         """SELECT session_id, agent_id, agent_type, model, cwd, started_at, first_line_at, first_read_tokens,
             first_creation_tokens, project, coalesce(requests, 0), cost_usd, cold_start_usd
-        FROM subagent_spawns WHERE request_key IN (SELECT request_key FROM shown) ORDER BY started_at, agent_id"""
+        FROM subagent_spawns WHERE request_key IN (SELECT request_key FROM shown)
+        ORDER BY started_at, agent_id, session_id"""
     ).fetchall()
     verdicts = judge([Spawn(*row[:9]) for row in spawned], known)
     return tuple(
@@ -172,7 +173,7 @@ def writers(connection: duckdb.DuckDBPyConnection) -> Writers:
             coalesce(last_value(CASE WHEN context_1h_tokens > 0 THEN 3600 WHEN context_5m_tokens > 0 THEN 300 END
                 IGNORE NULLS) OVER (PARTITION BY file_id, chain ORDER BY ordinal
                 ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW), 300)
-        FROM requests"""
+        FROM requests ORDER BY started_at, request_key"""
     ).fetchall()
     return Writers(Writer(*row) for row in rows)
 

@@ -19,7 +19,7 @@ SELECT b.*, n.n_in_chain, n.run_length, f.path, r.session_id, r.project, r.messa
     p.branch AS previous_branch, k.entrypoint, q.entrypoint AS previous_entrypoint, k.after_prompt,
     p.tools AS previous_tools, r.agent_type,
     r.input + b.read_tokens + b.creation_tokens < b.readable_tokens AS context_shrank,
-    list(struct_pack(kind := e.kind, detail := e.detail, ordinal := e.ordinal) ORDER BY e.ordinal)
+    list(struct_pack(kind := e.kind, detail := e.detail, ordinal := e.ordinal) ORDER BY e.ordinal, e.kind, e.detail)
         FILTER (e.kind IS NOT NULL) AS events
 FROM rebuilds b
 JOIN requests r USING (request_key)
