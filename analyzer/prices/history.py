@@ -1,9 +1,9 @@
 """What a model has cost and costs: its price periods, for `ccache prices`."""
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, time
+from datetime import UTC, datetime
 
-from analyzer.prices.listed import BAND_SAMPLE, Rates, library_model, list_rates
+from analyzer.prices.listed import BAND_SAMPLE, EARLIEST, Rates, change_points, list_rates
 from analyzer.prices.model_ids import parse_model_id
 from analyzer.prices.overlay import overlay
 from analyzer.prices.rates import modified
@@ -39,7 +39,7 @@ def describe(model: str) -> list[PriceRow]:
     if parsed is None or parsed.generation is None:
         return []
     canonical = overlay().alias.get(parsed.canonical, parsed.canonical)
-    starts = [None, *_change_points(canonical)]
+    starts = [None, *(change_points(canonical) or ())]
     found: list[PriceRow] = []
     for fast in (False, True):
         previous: list[PriceRow] = []
@@ -47,7 +47,7 @@ def describe(model: str) -> list[PriceRow]:
             rows: list[PriceRow] = []
             for index, start in enumerate(starts):
                 end = starts[index + 1] if index + 1 < len(starts) else None
-                at = start or datetime(2023, 1, 1, tzinfo=UTC)
+                at = start or EARLIEST
                 listed = list_rates(parsed.canonical, at, band, fast)
                 standard = list_rates(parsed.canonical, at, band, False)
                 if listed is None or standard is None or (fast and listed.input == standard.input):
@@ -61,20 +61,3 @@ def describe(model: str) -> list[PriceRow]:
             found += [row for row in rows if (row.valid_from, row.valid_until, row.rates) not in same]
             previous = rows
     return found
-
-
-def _change_points(canonical: str) -> list[datetime]:
-    """Instants at which this model's price may change, from the library's row and the overlay."""
-    from genai_prices.types import StartDateConstraint
-
-    model = library_model(canonical)
-    points: set[datetime] = set()
-    if model is not None and isinstance(model.prices, list):
-        for price in model.prices:
-            if isinstance(price.constraint, StartDateConstraint):
-                points.add(datetime.combine(price.constraint.start_date, time(), UTC))
-    table = overlay()
-    for row in (*table.dated, *table.fast, *table.long_context):
-        if row.model == canonical:
-            points |= {point for point in (row.valid_from, row.valid_until) if point is not None}
-    return sorted(points)

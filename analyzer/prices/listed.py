@@ -3,8 +3,9 @@
 genai-prices is imported inside functions only, because the import alone takes a fifth of a second.
 """
 
+from bisect import bisect_right
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, time
 from decimal import Decimal
 from functools import lru_cache
 from importlib import metadata
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice
 
 BAND_SAMPLE = (0, 100_001, 200_001)
+EARLIEST = datetime(2023, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +105,38 @@ def _fast_period(canonical: str, at: datetime) -> Period | None:
     return begun[-1] if begun else rows[0] if rows else None
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
+def change_points(canonical: str) -> list[datetime] | None:
+    """Instants at which this model's price may change, oldest first; None where it depends on the time of day."""
+    from genai_prices.types import StartDateConstraint
+
+    model = library_model(canonical)
+    conditional = model.prices if model is not None and isinstance(model.prices, list) else []
+    variants = (model.price_variants if model is not None else None) or ()
+    points: set[datetime] = set()
+    for price in (*conditional, *variants):
+        if isinstance(price.constraint, StartDateConstraint):
+            points.add(datetime.combine(price.constraint.start_date, time(), UTC))
+        elif price.constraint is not None:
+            return None
+    table = overlay()
+    for row in (*table.dated, *table.fast, *table.long_context):
+        if row.model == canonical:
+            points |= {point for point in (row.valid_from, row.valid_until) if point is not None}
+    return sorted(points)
+
+
 def list_rates(canonical: str, at: datetime, band: int, fast: bool) -> Rates | None:
     """List price of a canonical model at an instant, before geography, region and batch."""
+    points = change_points(overlay().alias.get(canonical, canonical))
+    if points is not None:
+        passed = bisect_right(points, at)
+        at = points[passed - 1] if passed else EARLIEST
+    return _list_rates(canonical, at, band, fast)
+
+
+@lru_cache(maxsize=4096)
+def _list_rates(canonical: str, at: datetime, band: int, fast: bool) -> Rates | None:
     table = overlay()
     model = library_model(table.alias.get(canonical, canonical))
     if model is None:

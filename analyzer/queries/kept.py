@@ -48,7 +48,7 @@ def _priced_in_order(
     replace(connection, "VIEW", "request_keys", view_text("request_keys"))
     for name in RELATIONS:
         if name == "priced_rows":
-            materialize(connection, ("usage_rows",))
+            replace(connection, "VIEW", "usage_rows", view_text("usage_rows"))
             _fill_rates(connection, prices, known_rates)
         yield name
 

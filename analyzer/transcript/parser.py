@@ -13,7 +13,6 @@ from analyzer.transcript.records import LONGEST_TEXT, Block, Message, Record, Us
 from analyzer.transcript.rows import Agent, Event, Sighting
 
 EARLIEST = datetime(2023, 1, 1)
-CHAINED = frozenset({"assistant", "user", "system", "attachment"})
 WINDOW = 16
 MOST_CHAINS = 200
 WORKTREE = re.compile(r"[/\\](?:\.claude[/\\]worktrees|\.worktrees)[/\\].*$")
@@ -102,17 +101,17 @@ class ParsedFile:
         if state.first_cwd is None and record.cwd:
             state.first_cwd = WORKTREE.sub("", record.cwd)
         kind = record.type
-        if kind not in CHAINED and record.uuid:
-            state.request_on_path.setdefault(record.uuid, "")
         if kind == "assistant":
             chain = self._chain(record)
             self._assistant(record, at, chain, 1 if chain.startswith("side:") else 0)
         elif kind == "user":
             self._user(record, at)
-        elif kind == "progress":
-            if b'"agent_progress"' in bytes(record.data):
-                self._progress(record)
-        elif kind == "system":
+        else:
+            self._other(record, at)
+
+    def _other(self, record: Record, at: datetime | None) -> None:
+        kind, state = record.type, self.state
+        if kind == "system":
             chain = self._chain(record)
             if record.subtype in SYSTEM_EVENTS:
                 metadata = any_object(record.compactMetadata) or {}
@@ -121,6 +120,11 @@ class ParsedFile:
             chain = self._chain(record)
             if found := attachment_event(record.attachment):
                 self._event(record, at, *found, chain)
+        elif record.uuid:
+            state.request_on_path.setdefault(record.uuid, "")
+        if kind == "progress":
+            if b'"agent_progress"' in bytes(record.data):
+                self._progress(record)
         elif kind == "cost-state":
             if record.totalCostUSD is not None and 0 <= record.totalCostUSD <= 10**9:
                 self._event(record, at, "cost_state", str(record.totalCostUSD), "main")
@@ -158,17 +162,15 @@ class ParsedFile:
             return None
         return at if EARLIEST <= at <= self.latest else None
 
-    def _known(self, uuid: str, known: dict[str, str]) -> str | None:
-        found = known.get(uuid)
-        if found is None and self.continued:
-            raise LostThread
-        return found
-
     def _chain(self, record: Record) -> str:
         state, uuid, parent, agent = self.state, record.uuid, record.parentUuid, record.agentId
         if uuid:
-            on_path = self._known(parent, state.request_on_path) if parent else None
-            state.request_on_path.setdefault(uuid, on_path or "")
+            paths = state.request_on_path
+            on_path = paths.get(parent) if parent else None
+            if parent and on_path is None and self.continued:
+                raise LostThread
+            if uuid not in paths:
+                paths[uuid] = on_path or ""
         if self.is_agent_file:
             chain = f"agent:{agent or self.stem.removeprefix('agent-')}"
         elif agent:
@@ -184,7 +186,9 @@ class ParsedFile:
             if record.type in ("user", "assistant") and uuid:
                 state.segment[chain] = state.segment.get(chain, 0) + 1
         elif record.subtype == "compact_boundary" and uuid and record.logicalParentUuid:
-            leaf = self._known(record.logicalParentUuid, state.request_on_path)
+            leaf = state.request_on_path.get(record.logicalParentUuid)
+            if leaf is None and self.continued:
+                raise LostThread
             if leaf:
                 state.request_on_path[uuid] = leaf
         return chain
@@ -242,8 +246,9 @@ class ParsedFile:
         self.changing = key
         row = self.sightings.get(key)
         if row is None:
-            row = self.sightings[key] = self._sighting(record, rank, chain, identity, session, model, at)
-            row.parent_message_id = parent_request
+            row = self.sightings[key] = self._sighting(
+                record, rank, chain, identity, session, model, at, parent_request
+            )
             if message.context_management and message.context_management.applied_edits and rank < 2:
                 kinds = sorted({edit.type or "edit" for edit in message.context_management.applied_edits})
                 self._event(record, at, "context_edit", ",".join(kinds), chain)
@@ -256,7 +261,8 @@ class ParsedFile:
         if key == self._merged and message.usage == self._merged_usage:
             row.lines += 1
             row.stop_reason = message.stop_reason or row.stop_reason
-            usage.diagnose(row, message)
+            if message.diagnostics is not None:
+                usage.diagnose(row, message.diagnostics)
         else:
             usage.merge(row, message)
             self._merged, self._merged_usage = key, message.usage
@@ -297,33 +303,35 @@ class ParsedFile:
         session: str,
         model: str,
         at: datetime | None,
+        parent_request: str | None,
     ) -> Sighting:
         asked_at, after_prompt = self.state.asked_at.get(chain, (None, False))
+        # in the order of the fields: by keyword it would take six times as long
         row = Sighting(
-            file_id=self.file_id,
-            rank=rank,
-            ordinal=self.state.lines,
-            message_id=identity,
-            request_id=record.requestId or None,
-            session_id=session,
-            uuid=record.uuid or None,
-            chain=f"{chain}#{self.state.segment.get(chain, 0)}",
-            parent_message_id=None,
-            agent_id=chain.removeprefix("agent:") if chain.startswith("agent:") else None,
-            team=record.teamName or None,
-            model=model,
-            first_line_at=at or self.state.last_timestamp,
-            last_line_at=at,
-            started_at=asked_at,
-            after_prompt=after_prompt,
-            date_estimated=at is None,
-            version=record.version or None,
-            cwd=record.cwd or None,
-            branch=record.gitBranch or None,
-            entrypoint=record.entrypoint or None,
-            effort=record.effort or None,
-            is_sidechain=record.isSidechain is True,
+            self.file_id,
+            rank,
+            self.state.lines,
+            identity,
+            record.requestId or None,
+            session,
+            record.uuid or None,
+            f"{chain}#{self.state.segment.get(chain, 0)}",
+            parent_request,
+            chain.removeprefix("agent:") if chain.startswith("agent:") else None,
+            record.teamName or None,
+            model,
+            at or self.state.last_timestamp,
+            at,
+            asked_at,
+            after_prompt,
+            at is None,
+            record.version or None,
+            record.cwd or None,
+            record.gitBranch or None,
+            record.entrypoint or None,
+            record.effort or None,
         )
+        row.is_sidechain = record.isSidechain is True
         if row.first_line_at is None:
             self._undated.append(row)
         return row

@@ -1,6 +1,6 @@
 """Merge one line's usage into its sighting: every token field is the maximum over the request's lines."""
 
-from analyzer.transcript.records import Message, Pass, Split
+from analyzer.transcript.records import Diagnostics, Message, Pass, Split
 from analyzer.transcript.rows import Iteration, Sighting
 
 _NO_SPLIT = Split()
@@ -31,7 +31,8 @@ def merge(row: Sighting, message: Message) -> None:
     row.service_tier = usage.service_tier or row.service_tier
     row.inference_geo = usage.inference_geo or row.inference_geo
     row.stop_reason = message.stop_reason or row.stop_reason
-    diagnose(row, message)
+    if message.diagnostics is not None:
+        diagnose(row, message.diagnostics)
     output = usage.output_tokens or 0
     if output > row.output:
         row.output = output
@@ -41,10 +42,10 @@ def merge(row: Sighting, message: Message) -> None:
         row.iterations = [_iteration(entry, row.model) for entry in entries] if len(entries) > 1 else None
 
 
-def diagnose(row: Sighting, message: Message) -> None:
+def diagnose(row: Sighting, diagnostics: Diagnostics) -> None:
     """The API's own diagnosis: the first that is not null; "none" where it said that nothing was missed."""
-    if message.diagnostics is not None and row.diagnostics in (None, "none"):
-        reason = message.diagnostics.cache_miss_reason
+    if row.diagnostics in (None, "none"):
+        reason = diagnostics.cache_miss_reason
         row.diagnostics = (reason and reason.type) or "none"
 
 
