@@ -29,6 +29,8 @@ def export(
     from analyzer.trace_export import export_trace
     from simulator.trace_files import write_trace
 
+    if asked.format != "terminal":
+        raise UsageError("export prints no report", "choose the form of the file with --trace-format")
     with options.opened(asked) as (connection, scope, _):
         kept = connection.execute("SELECT path FROM files").fetchall()
         if str(trace.resolve()) in {os.path.realpath(scope.database), *(row[0] for row in kept)}:

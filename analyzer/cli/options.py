@@ -26,7 +26,7 @@ Paths = Annotated[
     typer.Argument(help="Config roots, projects folders, project folders, .jsonl files or globs.", show_default=False),
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print the report.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Short for --format json.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="The report as JSON, as --format json where there is one.")]
 DbOption = Annotated[str | None, typer.Option("--db", help="Database file, or :memory:.", envvar="CLAUDE_CCACHE_DB")]
 NoIngestOption = Annotated[
     bool, typer.Option("--no-ingest", help="Report what the database holds; read no transcript.")

@@ -1,11 +1,17 @@
 """`ccache sql`: read-only SQL on the views."""
 
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from analyzer.cli import options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+FOLDED = 24
+"""Characters below which a column of a table is not folded gladly."""
 
 
 def sql(
@@ -77,11 +83,37 @@ def print_rows(columns: list[str], rows: list[tuple[object, ...]], format: optio
         from rich.table import Table
         from rich.text import Text
 
+        console = Console()
+        widths = [
+            max([len(clean_text(name)), *(len(clean_text(str(row[place]))) for row in rows if row[place] is not None)])
+            for place, name in enumerate(columns)
+        ]
+        if not flexible and sum(min(width, FOLDED) + 1 for width in widths) > console.width:
+            _print_records(console, columns, rows)
+            return
         table = Table(box=None, pad_edge=False)
         for position, name in enumerate(columns):
-            longest = max((len(clean_text(str(row[position]))) for row in rows if row[position] is not None), default=0)
             fixed = bool(flexible) and name != flexible
-            table.add_column(Text(clean_text(name)), min_width=max(longest, len(name)) if fixed else None)
+            table.add_column(Text(clean_text(name)), min_width=widths[position] if fixed else None)
         for row in rows:
             table.add_row(*(Text("" if cell is None else clean_text(str(cell))) for cell in row))
-        Console().print(table)
+        console.print(table)
+
+
+def _print_records(console: "Console", columns: list[str], rows: list[tuple[object, ...]]) -> None:
+    """One block per row, one line per column: for more columns than a terminal has room for."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from analyzer.report.formatting import clean_text
+
+    for number, row in enumerate(rows, 1):
+        console.print(Text(f"row {number} of {len(rows):,}", "bold"))
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column(style="dim", no_wrap=True)
+        table.add_column(ratio=1, overflow="fold")
+        for name, cell in zip(columns, row, strict=True):
+            table.add_row(Text(clean_text(name)), Text("" if cell is None else clean_text(str(cell))))
+        console.print(table)
+    if not rows:
+        console.print(Text(f"no row; columns: {', '.join(map(clean_text, columns))}"))

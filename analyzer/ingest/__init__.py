@@ -51,9 +51,7 @@ def ingest(
             if known.get(file.path, ())[1:] != (file.device, file.inode, file.size, file.mtime_ns, file.ctime_ns, False)
         ]
         present = {file.path for file in found}
-        gone = [
-            row[0] for path, row in known.items() if path not in present and not row[6] and not os.path.exists(path)
-        ]
+        gone = [row[0] for path, row in known.items() if path not in present and not row[6] and not _may_exist(path)]
         ids = {path: row[0] for path, row in known.items()}
         readings: list[Reading] = []
         failed: dict[str, str] = {}
@@ -78,6 +76,17 @@ def ingest(
         unreadable=(*unreadable, *(f"{path}: {reason}" for path, reason in failed.items())),
     )
     return result, [ids[file.path] for file in found if file.path in ids and file.path not in failed]
+
+
+def _may_exist(path: str) -> bool:
+    """Whether a file is there, or cannot be told to be gone: a folder above it may not be readable."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _write(

@@ -28,6 +28,11 @@ class Scope:
     database: str = ":memory:"
     sample_data: bool = False
 
+    @property
+    def filtered(self) -> bool:
+        """Whether some requests of its files may be left out."""
+        return bool(self.since or self.until or self.projects or self.models)
+
 
 def select(
     connection: duckdb.DuckDBPyConnection, scope: Scope, prices: PriceTable | None = None
@@ -40,7 +45,7 @@ def select(
         raise UsageError(f"--until {scope.until} is before --since {scope.since}", "swap them")
     open_scope(connection, scope, prices)
     where, values = _filter(scope, since, until)
-    if where == "true":
+    if not scope.filtered:
         replace(connection, "VIEW", "shown", "SELECT * FROM requests")
         replace(connection, "VIEW", "rows", "SELECT * FROM priced_rows")
     else:

@@ -62,7 +62,7 @@ def _report(
         by_agent_type=_groups(connection, "agent_type"),
         by_ttl=_groups(connection, "ttl"),
         by_version=_groups(connection, "coalesce(version, 'unknown')"),
-        quality=_quality(connection),
+        quality=_quality(connection, scope.filtered),
         ingest=ingested,
     )
 
@@ -166,16 +166,21 @@ def _totals(connection: duckdb.DuckDBPyConnection) -> Totals:
     )
 
 
-def _quality(connection: duckdb.DuckDBPyConnection) -> Quality:
-    scoped = """SELECT file_id FROM files
+def _quality(connection: duckdb.DuckDBPyConnection, filtered: bool) -> Quality:
+    """What files count for themselves is counted over all files in scope; with filters, over those that still show."""
+    scoped = (
+        "SELECT file_id FROM shown"
+        if filtered
+        else """SELECT file_id FROM files
         WHERE getvariable('scope_all') OR file_id IN (SELECT unnest(getvariable('scope_files')::BIGINT[]))"""
+    )
     files = connection.execute(
         f"""SELECT count(*), count(*) FILTER (missing), coalesce(sum(lines), 0)::BIGINT,
         coalesce(sum(broken_lines), 0)::BIGINT, coalesce(sum(synthetic_lines), 0)::BIGINT,
         coalesce(sum(invalid_fields), 0)::BIGINT, coalesce(sum(titles), 0)::BIGINT
         FROM files WHERE file_id IN ({scoped})"""
     ).fetchone()
-    zero = connection.execute("SELECT count(*) FROM zero_requests").fetchone()
+    zero = connection.execute(f"SELECT count(*) FROM zero_requests WHERE file_id IN ({scoped})").fetchone()
     requests = connection.execute(
         """SELECT count(*) FILTER (files > 1), coalesce(sum(lines) - count(*), 0)::BIGINT, count(*) FILTER ("rank" = 2),
         count(*) FILTER (stop_reason IS NULL), count(*) FILTER (date_estimated),
@@ -225,5 +230,5 @@ def _quality(connection: duckdb.DuckDBPyConnection) -> Quality:
         recaps_without_usage=events.get("away_summary", 0),
         api_error_retries=events.get("api_error", 0),
         interrupted_requests=events.get("interrupt", 0),
-        cost_state_usd=cost_state[0],
+        cost_state_usd=None if filtered else cost_state[0],  # a total of all that Claude Code has run
     )

@@ -12,7 +12,8 @@ WITH ordered AS (
     WINDOW w AS (PARTITION BY file_id, chain ORDER BY ordinal)
 )
 SELECT *,
-    CASE WHEN NOT date_estimated AND NOT previous_estimated THEN epoch(started_at) - epoch(previous_started_at) END AS gap_s,
+    CASE WHEN NOT date_estimated AND NOT previous_estimated 
+        THEN round(epoch(started_at) - epoch(previous_started_at), 6) END AS gap_s,
     greatest(0, readable_tokens - read_tokens) AS lost_tokens,
     least(greatest(0, readable_tokens - read_tokens), creation_tokens) AS rewritten_tokens
 FROM ordered

@@ -166,6 +166,18 @@ def test_sql_reads_and_refuses_to_write(tmp_path: Path) -> None:
     assert run(tmp_path, "sql", "SELECT count(*) FROM files", "--db", path)[0] == 0
 
 
+def test_sql_with_more_columns_than_the_terminal_has_room_for(tmp_path: Path) -> None:
+    path = str(tmp_path / "h.duckdb")
+    assert run(tmp_path, "analyze", SAMPLES, "--db", path, "--json")[0] == 0
+    code, output, errors = run(tmp_path, "sql", "SELECT * FROM requests LIMIT 2", "--db", path)
+    assert (code, errors) == (0, "")
+    assert "…" not in output
+    assert max(map(len, output.splitlines())) <= 80
+    assert [line for line in output.splitlines() if line.startswith("row ")] == ["row 1 of 2", "row 2 of 2"]
+    narrow = run(tmp_path, "sql", "SELECT model, count(*) AS n FROM requests GROUP BY 1", "--db", path)[1]
+    assert narrow.splitlines()[0].split() == ["model", "n"]
+
+
 def test_sql_on_a_database_that_is_not_there(tmp_path: Path) -> None:
     assert_error(run(tmp_path, "sql", "SELECT 1", "--db", str(tmp_path / "typo.duckdb")), 4)
     assert not list(tmp_path.glob("typo*"))

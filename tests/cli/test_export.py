@@ -87,6 +87,7 @@ def test_other_engines_formats(tmp_path: Path, kind: str) -> None:
     ("arguments", "code"),
     [
         (("--session", "no-such"), 2),
+        (("--json",), 2),
         (("--since", "2001-01-01", "--until", "2001-01-02"), 3),
         (("--trace", "missing/folder/t.jsonl"), 9),
     ],

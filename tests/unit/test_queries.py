@@ -222,6 +222,45 @@ def test_filters_that_are_not_utf8_match_nothing(connection: duckdb.DuckDBPyConn
         assert analyze(connection, scope).totals.usage.requests == 0
 
 
+def test_what_files_count_is_counted_over_those_that_still_show(tmp_path: Path) -> None:
+    """Two projects with a title and a broken line each; the filter leaves one of them."""
+    for name in ("left", "right"):
+        folder = tmp_path / "projects" / name
+        folder.mkdir(parents=True)
+        answer = {"id": f"msg_{name}", "model": "claude-opus-5-5", "usage": {"input_tokens": 7, "output_tokens": 1}}
+        line = {"type": "assistant", "uuid": name, "cwd": f"/{name}", "timestamp": "2026-10-14T09:00:00Z"}
+        lines = [json.dumps(line | {"message": answer}), json.dumps({"type": "ai-title"}), "{broken"]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    with database.connect(":memory:") as opened:
+        ingest(opened, *discovery.find_transcripts([str(tmp_path)]), now=NOW)
+        counted = [
+            (quality.files, quality.broken_lines, quality.titles_without_usage)
+            for quality in (analyze(opened, scope).quality for scope in (Scope(), Scope(projects=("left",))))
+        ]
+    assert counted == [(2, 2, 2), (1, 1, 1)]
+
+
+def test_a_file_that_cannot_be_looked_at_is_not_called_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = tmp_path / "projects" / "p"
+    project.mkdir(parents=True)
+    kept_file, gone_file = (project / f"{name}.jsonl" for name in ("kept", "gone"))
+    for file in (kept_file, gone_file):
+        file.write_text("{}\n")
+    look = os.stat
+
+    def closed(path: str, *more: object, **named: object) -> object:
+        if path == str(kept_file):
+            raise PermissionError(13, "Permission denied", path)
+        return look(path, *more, **named)  # type: ignore[arg-type,call-overload]
+
+    with database.connect(":memory:") as opened:
+        ingest(opened, *discovery.find_transcripts([str(tmp_path)]), now=NOW)
+        gone_file.unlink()
+        monkeypatch.setattr(os, "stat", closed)
+        ingest(opened, *discovery.find_transcripts([str(tmp_path)]), now=NOW)
+        assert opened.execute("SELECT stem FROM files WHERE missing").fetchall() == [("gone",)]
+
+
 def test_until_before_since_is_refused(connection: duckdb.DuckDBPyConnection) -> None:
     with pytest.raises(UsageError, match="before"):
         analyze(connection, Scope(since="2026-10-15", until="2026-10-14"))
