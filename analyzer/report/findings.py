@@ -39,7 +39,8 @@ def findings_markdown(findings: Sequence[Finding]) -> list[str]:
         return [*lines, NOTHING, ""]
     for number, finding in enumerate(findings[:MOST], 1):
         lines += [
-            f"{number}. **{escape_markdown(finding.title)}**: {escape_markdown(format_usd(finding.saving_usd))} saved",
+            f"{number}. **{escape_markdown(finding.title)}**: would have saved "
+            f"{escape_markdown(format_usd(finding.saving_usd))}",
             f"   - Change: {escape_markdown(finding.setting)}",
             f"   - Seen: {escape_markdown('; '.join(finding.evidence))}",
             f"   - Assumed: {escape_markdown(finding.assumption)}",
@@ -50,10 +51,11 @@ def findings_markdown(findings: Sequence[Finding]) -> list[str]:
 
 
 def render_findings(screen: Screen, findings: Sequence[Finding]) -> None:
-    screen.heading("What to change")
     if not findings:
+        screen.heading("What to change")
         screen.line(Text(NOTHING))
         return
+    screen.heading("What to change, and what each would have saved")
     table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
     table.add_column(justify="right", no_wrap=True, overflow=screen.cut)
     table.add_column(ratio=1, overflow="fold")

@@ -2,7 +2,9 @@
 
 import re
 import unicodedata
+from datetime import UTC, datetime, tzinfo
 from decimal import ROUND_HALF_UP, Decimal
+from zoneinfo import ZoneInfo
 
 NOT_KNOWN = "n/a"
 _BREAKS = {"\n", "\r", "\t", "\v", "\f", "\x85", "\u2028", "\u2029"}
@@ -79,3 +81,19 @@ def plain_decimal(value: Decimal | None) -> str | None:
 
 def share(part: int | Decimal, whole: int | Decimal | None) -> float | None:
     return float(part) / float(whole) if whole else None
+
+
+def zone_of(name: str) -> tzinfo:
+    """The zone of that name; UTC where there is none."""
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        return UTC
+
+
+def format_moment(moment: datetime | None, zone: tzinfo) -> str:
+    """Date and minute in `zone`; "" for None. A time without a zone is UTC."""
+    if moment is None:
+        return ""
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return aware.astimezone(zone).strftime("%Y-%m-%d %H:%M")

@@ -11,13 +11,16 @@ from typing import Any
 from analyzer.report.findings import findings_json, findings_markdown
 from analyzer.report.formatting import (
     clean_text,
+    counted,
     escape_markdown,
     format_count,
+    format_moment,
     format_percent,
     format_tokens,
     format_usd,
     plain_decimal,
     share,
+    zone_of,
 )
 from analyzer.results import AnalyzeReport, GroupRow, IngestResult, Meta, Quality, Totals, UnpricedModel
 
@@ -62,9 +65,11 @@ def analyze_markdown(report: AnalyzeReport, top: int = 10) -> str:
     if report.meta.sample_data:
         lines += ["**Sample data, not your sessions.**", ""]
     lines += [
-        f"API-equivalent cost **{spend}** over {format_count(usage.requests)} requests, "
+        f"API-equivalent cost **{spend}** over {counted(usage.requests, 'request')}, "
         f"hit rate **{format_percent(usage.hit_rate)}**. "
         f"Prices: {escape_markdown(report.meta.price_source)}, {escape_markdown(report.meta.price_date)}.",
+        "",
+        *(f"- {escape_markdown(line)}" for line in scope_lines(report)),
         "",
     ]
     if usage.requests:
@@ -79,9 +84,9 @@ def analyze_markdown(report: AnalyzeReport, top: int = 10) -> str:
     lines += [
         f"- Without caching: {_usd_of(totals, totals.uncached_cost_usd)}; saved: {_usd_of(totals, totals.saved_usd)}",
         f"- Written again by misses: {format_tokens(totals.miss_rewritten_tokens)} tokens in "
-        f"{format_count(totals.misses)} misses, {_usd_of(totals, totals.miss_rewrite_cost_usd)}",
+        f"{counted(totals.misses, 'miss')}, {_usd_of(totals, totals.miss_rewrite_cost_usd)}",
         f"- Written again by expected rebuilds: {format_tokens(totals.expected_rewritten_tokens)} tokens in "
-        f"{format_count(totals.expected_rebuilds)} rebuilds, {_usd_of(totals, totals.expected_rewrite_cost_usd)}",
+        f"{counted(totals.expected_rebuilds, 'rebuild')}, {_usd_of(totals, totals.expected_rewrite_cost_usd)}",
         "",
     ]
     for title, rows in (
@@ -99,6 +104,20 @@ def analyze_markdown(report: AnalyzeReport, top: int = 10) -> str:
     for model in report.quality.unpriced_models:
         lines.append(f"- {escape_markdown(unpriced_line(model))}")
     return "\n".join(lines) + "\n"
+
+
+def scope_lines(report: AnalyzeReport) -> tuple[str, ...]:
+    """The period and the filters that the numbers hold for; not cleaned."""
+    meta, usage = report.meta, report.totals.usage
+    zone = zone_of(meta.timezone)
+    since, until = (
+        format_moment(moment, zone) for moment in (meta.since or usage.first_at, meta.until or usage.last_at)
+    )
+    chosen = (("projects", meta.projects), ("models", meta.models))
+    return (
+        f"{since or 'first log'} to {until or 'now'}, {meta.timezone}",
+        *(f"only {what}: {', '.join(names)}" for what, names in chosen if names),
+    )
 
 
 def classes_of(totals: Totals) -> tuple[tuple[str, int, Decimal], ...]:

@@ -2,10 +2,9 @@
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from datetime import UTC, tzinfo
+from datetime import tzinfo
 from decimal import Decimal
 from itertools import groupby
-from zoneinfo import ZoneInfo
 
 from rich.console import Console
 from rich.text import Text
@@ -18,6 +17,7 @@ from analyzer.report.formatting import (
     format_tokens,
     format_usd,
     share,
+    zone_of,
 )
 from analyzer.report.machine import markdown_table
 from analyzer.report.misses import render_signatures
@@ -32,7 +32,7 @@ MOST_LANES = 12
 
 
 def session_markdown(report: SessionReport, top: int, everything: bool) -> str:
-    zone = _zone(report.timezone)
+    zone = zone_of(report.timezone)
     lines = ["# Session " + escape_markdown(report.session_id), ""]
     lines += [f"- {escape_markdown(line)}" for line in _facts(report, zone)] + [""]
     kept = _kept(report.requests, len(report.requests) if everything else top)
@@ -72,7 +72,7 @@ def session_markdown(report: SessionReport, top: int, everything: bool) -> str:
 
 def render_session(report: SessionReport, console: Console, *, top: int = 40, everything: bool = False) -> None:
     """Facts, a picture of all requests with subagents as lanes, known bugs, then the requests (folded, or all)."""
-    screen, zone = Screen(console), _zone(report.timezone)
+    screen, zone = Screen(console), zone_of(report.timezone)
     for line in _facts(report, zone):
         screen.line(screen.name(line))
     main = [request for request in report.requests if request.lane == "main"]
@@ -311,10 +311,3 @@ def _span(seconds: float | None) -> str:
     if seconds < 100:
         return f"{seconds:.0f}s"
     return f"{seconds / 60:.0f}m" if seconds < 6000 else f"{seconds / 3600:.1f}h"
-
-
-def _zone(name: str) -> tzinfo:
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        return UTC

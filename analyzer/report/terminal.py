@@ -1,9 +1,7 @@
 """The first screen of `ccache analyze`. Every name goes through `Screen.name`, so no log can write to the terminal."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, tzinfo
 from decimal import Decimal
-from zoneinfo import ZoneInfo
 
 from rich.console import Console, RenderableType
 from rich.table import Table
@@ -12,7 +10,7 @@ from rich.text import Text
 from analyzer.report.charts import day_chart, share_bar
 from analyzer.report.findings import render_findings
 from analyzer.report.formatting import counted, format_count, format_percent, format_tokens, format_usd, share
-from analyzer.report.machine import classes_of, missing_from, top_rows, unpriced_line
+from analyzer.report.machine import classes_of, missing_from, scope_lines, top_rows, unpriced_line
 from analyzer.report.screen import Screen
 from analyzer.results import AnalyzeReport, GroupRow, Totals
 
@@ -48,13 +46,8 @@ def _spend(screen: Screen, report: AnalyzeReport) -> None:
     if usage.unpriced_requests:
         spend.append(f", {format_count(usage.unpriced_requests)} of them unpriced", "yellow")
     screen.line(spend if usage.requests else Text("No requests in this scope.", "bold yellow"))
-    zone = _zone(meta.timezone)
-    since, until = meta.since or usage.first_at, meta.until or usage.last_at
-    period = f"{_moment(since, zone) or 'first log'} to {_moment(until, zone) or 'now'}, {meta.timezone}"
-    screen.line(screen.name(period))
-    for what, chosen in (("projects", meta.projects), ("models", meta.models)):
-        if chosen:
-            screen.line(screen.name(f"only {what}: {', '.join(chosen)}"))
+    for line in scope_lines(report):
+        screen.line(screen.name(line))
     screen.line(screen.name(f"prices: {meta.price_source}, {meta.price_date}", "dim"))
 
 
@@ -201,17 +194,3 @@ def _missing(screen: Screen, report: AnalyzeReport) -> None:
         screen.line(screen.name(unpriced_line(model), "yellow"))
     if quality.cost_state_usd is not None:
         screen.line(Text(f"Claude Code's own running total says {format_usd(quality.cost_state_usd)}.", "dim"))
-
-
-def _zone(name: str) -> tzinfo:
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        return UTC
-
-
-def _moment(moment: datetime | None, zone: tzinfo) -> str:
-    if moment is None:
-        return ""
-    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return aware.astimezone(zone).strftime("%Y-%m-%d %H:%M")

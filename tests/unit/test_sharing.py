@@ -1,6 +1,6 @@
 """Each sharing verdict from the smallest set of requests that shows it."""
 
-import time
+import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -74,14 +74,23 @@ def test_a_first_request_is_warm_thanks_to_whoever_had_its_prefix() -> None:
 
 
 def test_many_like_spawns_are_judged_in_about_linear_time() -> None:
-    """All of one type, all reading and writing the same: the worst case for looking anybody up."""
+    """All of one type, all reading and writing the same: the worst case for looking anybody up. Calls are counted."""
 
-    def seconds(count: int) -> float:
+    def calls(count: int) -> int:
         spawns = [spawn(f"a{n}", 11_000 * (n % 2), 100 + n / 10, 102 + n / 10) for n in range(count)]
         known = [writer(f"a{n}", 11_000, read=11_000) for n in range(count)]
-        started = time.process_time()
-        judge(spawns, Writers(known))
-        return time.process_time() - started
+        made = 0
 
-    seconds(500)
-    assert seconds(8_000) < 16 * max(0.005, seconds(1_000)), "8 times the spawns; 64 times would be quadratic"
+        def count_one(frame: object, event: str, argument: object) -> None:
+            nonlocal made
+            made += event in ("call", "c_call")
+
+        before = sys.getprofile()
+        sys.setprofile(count_one)
+        try:
+            judge(spawns, Writers(known))
+        finally:
+            sys.setprofile(before)
+        return made
+
+    assert calls(1_600) < 12 * calls(200), "8 times the spawns; 64 times would be quadratic"
