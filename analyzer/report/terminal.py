@@ -17,6 +17,21 @@ from analyzer.results import AnalyzeReport, GroupRow, Totals
 _READ, _WRITE, _INPUT, _OUTPUT = "green", "yellow", "blue", "magenta"
 _CLASS_STYLES = (_WRITE, _WRITE, _READ, _INPUT, _OUTPUT)
 
+_NAME_WIDTH = 22
+_WIDTHS = {
+    "requests": 8, "cost": 9, "hit rate": 8, "input": 7, "written": 7, "write 5m": 8, "write 1h": 8, "read": 7,
+    "output": 7, "misses": 6, "rebuilds": 8, "again": 7,
+}  # fmt: skip
+_COLUMN_SETS = (
+    ("requests", "cost", "hit rate", "input", "write 5m", "write 1h", "read", "output", "misses", "rebuilds", "again"),
+    ("requests", "cost", "hit rate", "input", "written", "read", "output", "misses", "again"),
+    ("requests", "cost", "hit rate", "written", "read", "output", "misses"),
+    ("requests", "cost", "hit rate", "written", "read", "output"),
+    ("cost", "hit rate", "written", "read"),
+    ("cost", "hit rate"),
+    ("cost",),
+)
+
 
 def render_analyze(report: AnalyzeReport, console: Console, *, top: int = 10) -> None:
     screen = Screen(console)
@@ -136,12 +151,13 @@ def _groups(screen: Screen, title: str, rows: Sequence[GroupRow], top: int | Non
     columns = _columns(screen.width)
     table = screen.table()
     table.add_column("", ratio=1, no_wrap=True, overflow=screen.cut, min_width=8)
-    room = screen.width - sum(width + 2 for _, width in columns)
-    for name, width in columns:
-        table.add_column(name, justify="right", no_wrap=True, overflow=screen.cut, min_width=width)
+    room = screen.width - sum(_WIDTHS[name] + 2 for name in columns)
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True, overflow=screen.cut, min_width=_WIDTHS[name])
     for row in shown:
         cells = _cells(row)
-        table.add_row(screen.shortened(screen.name(row.label or row.key), room), *(cells[name] for name, _ in columns))
+        label = screen.name((row.label or row.key).removeprefix("claude-") if by == "model" else row.label or row.key)
+        table.add_row(screen.shortened(label, room), *(cells[name] for name in columns))
     screen.line(table)
     if any(row.unpriced_requests and row.cost_usd is not None for row in shown):
         screen.line(Text("* without its unpriced requests", "dim"))
@@ -149,18 +165,10 @@ def _groups(screen: Screen, title: str, rows: Sequence[GroupRow], top: int | Non
         screen.line(Text(f"{format_count(len(rows) - len(shown))} more: --format csv --by {by}", "dim"))
 
 
-def _columns(width: int) -> tuple[tuple[str, int], ...]:
-    if width < 32:
-        return (("cost", 9),)
-    if width < 70:
-        return (("cost", 9), ("hit rate", 8))
-    if width < 100:
-        return (("requests", 8), ("cost", 9), ("hit rate", 8), ("written", 7), ("read", 7), ("output", 7))
-    if width < 140:
-        return (("requests", 8), ("cost", 9), ("hit rate", 8), ("input", 7), ("written", 7), ("read", 7),
-                ("output", 7), ("misses", 6), ("again", 7))  # fmt: skip
-    return (("requests", 8), ("cost", 9), ("hit rate", 8), ("input", 7), ("write 5m", 8), ("write 1h", 8), ("read", 7),
-            ("output", 7), ("misses", 6), ("rebuilds", 8), ("again", 7))  # fmt: skip
+def _columns(width: int) -> tuple[str, ...]:
+    """As many columns as leave room for a name."""
+    fitting = (names for names in _COLUMN_SETS if width - sum(_WIDTHS[name] + 2 for name in names) >= _NAME_WIDTH)
+    return next(fitting, _COLUMN_SETS[-1])
 
 
 def _cells(row: GroupRow) -> dict[str, Text]:

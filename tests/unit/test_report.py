@@ -129,6 +129,14 @@ def test_no_line_is_wider_than_the_terminal(width: int, encoding: str, days: int
         assert "somewhere" in text
 
 
+@pytest.mark.parametrize("width", [60, 80, 99, 100, 101, 120, 139, 140, 141, 200])
+def test_dated_models_stay_apart(width: int) -> None:
+    names = ("opus-4-5-20251101", "sonnet-4-5-20251101", "haiku-4-5-20251101")
+    report = replace(make_report(), by_model=tuple(row(f"claude-{name}", n) for n, name in enumerate(names, 1)))
+    text = rendered(report, width)
+    assert [name for name in names if name not in text] == []
+
+
 def test_top_cuts_and_says_so() -> None:
     text = rendered(make_report(), 120, top=3)
     assert "Sessions, top 3 of 14" in text
