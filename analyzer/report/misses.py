@@ -166,15 +166,20 @@ def _value(value: Any) -> Any:
 
 def summary(report: MissReport) -> str:
     lost = sum(row.lost_tokens for row in report.by_cause)
+    again = sum(miss.rewritten_tokens for miss in report.misses)
     cost = sum((row.rewrite_cost_usd for row in report.by_cause), Decimal(0))
     unknown = sum(row.lost_tokens for row in report.by_cause if row.key == "unknown")
     kinds: dict[str, int] = {}
     for rebuild in report.expected_rebuilds:
         kinds[rebuild.cause] = kinds.get(rebuild.cause, 0) + 1
     expected = ", ".join(f"{count:,} {name}" for name, count in sorted(kinds.items(), key=lambda item: -item[1]))
+    # what a request drops from its prompt is lost, but not written again
+    written = "them" if again == lost else f"{format_tokens(again)} of them"
     text = (
-        f"{counted(len(report.misses), 'miss')} lost {format_tokens(lost)} cached tokens; writing them again cost"
+        f"{counted(len(report.misses), 'miss')} lost {format_tokens(lost)} cached tokens; writing {written} again cost"
         f" {format_usd(cost)} more than reading them. Expected rebuilds: {expected or 'none'}."
+        if report.misses
+        else f"No misses. Expected rebuilds: {expected or 'none'}."
     )
     if lost:
         text += f" No cause shows for {format_percent(share(unknown, lost))} of the lost tokens."

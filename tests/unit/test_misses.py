@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from io import StringIO
@@ -14,7 +15,7 @@ from analyzer import database, discovery
 from analyzer.errors import UsageError
 from analyzer.ingest import ingest
 from analyzer.queries import Scope, misses
-from analyzer.report.misses import SIGNATURE_COLUMNS, misses_csv, misses_json, misses_markdown, render_misses
+from analyzer.report.misses import SIGNATURE_COLUMNS, misses_csv, misses_json, misses_markdown, render_misses, summary
 from analyzer.results import MissReport
 
 
@@ -36,6 +37,15 @@ def test_causes_and_their_price() -> None:
     assert [miss.rewrite_cost_usd for miss in report.misses] == [Decimal("0.34164"), Decimal("0.04464")]
     assert [rebuild.cause for rebuild in report.expected_rebuilds] == ["compaction"]
     assert [(row.key, row.misses) for row in report.by_cause] == [("ttl_expired_1h", 1), ("ttl_expired_5m", 1)]
+
+
+def test_what_was_lost_and_what_was_written_again_are_told_apart() -> None:
+    report = sample_report()
+    assert summary(report).startswith("2 misses lost 62.4k cached tokens; writing them again cost $0.39 more")
+    first, second = report.misses
+    shortened = replace(report, misses=(replace(first, rewritten_tokens=33_800), second))
+    assert summary(shortened).startswith("2 misses lost 62.4k cached tokens; writing 52.4k of them again cost")
+    assert summary(sample_report(causes=("compaction",))) == "No misses. Expected rebuilds: 1 compaction."
 
 
 def test_weeks_versions_and_a_filter_by_cause() -> None:
