@@ -100,7 +100,7 @@ def _resolve(connection: duckdb.DuckDBPyConnection, asked: str) -> tuple[str, st
         raise UsageError(f"{len(found)} sessions begin with {asked}", f"give more of the id: {', '.join(names)}{more}")
     ids = [row[0] for row in rows]
     near = get_close_matches(wanted, [name[: max(SHORT, len(wanted))] for name in ids], 3, 0.6)
-    names = near or [name[:SHORT] for name in ids[:3]]
+    names = near or _distinct(ids[:3])
     what = "did you mean" if near else "the latest are"
     raise UsageError(f"no session begins with {asked}", f"{what} {', '.join(names)}; or say `latest`")
 

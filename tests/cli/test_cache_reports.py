@@ -58,8 +58,8 @@ def test_analyze_and_session_agree_on_money(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "hint"),
     [
-        (("session", "5a3c", SAMPLES), 2, "5a3c1d10-0000-4000-8000-000000000001"),
-        (("session", "nope", SAMPLES), 2, "the latest are 5a3c1d10"),
+        (("session", "5a3c", SAMPLES), 2, "5a3cb7e2, 5a3c1d10"),
+        (("session", "nope", SAMPLES), 2, "the latest are 5a3cb7e2, 5a3c1d10"),
         (("session", "latest", SAMPLES, "--since", "2027-01-01"), 2, "drop --since"),
         (("session", "latest", "/no/such/folder"), 3, "a .jsonl file or a glob"),
         (("misses", SAMPLES, "--cause", "modelchanged"), 2, "model_changed"),

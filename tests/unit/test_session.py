@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from io import StringIO
+from pathlib import Path
 
 import duckdb
 import pytest
@@ -19,8 +20,9 @@ from analyzer.queries import Scope, session
 from analyzer.report.session import render_session, session_markdown
 from analyzer.report.session_rows import session_csv, session_json
 from analyzer.results import SessionReport, SessionRequest
+from fixtures.session_log import Log, text
 
-FIRST, SECOND = "5a3c1d10-0000-4000-8000-000000000001", "5a3c1d10-0000-4000-8000-000000000002"
+FIRST, SECOND = "5a3c1d10-0000-4000-8000-000000000001", "5a3cb7e2-0000-4000-8000-000000000002"
 
 
 @pytest.fixture
@@ -29,6 +31,20 @@ def samples() -> Iterator[duckdb.DuckDBPyConnection]:
         found, unreadable = discovery.find_transcripts([str(discovery.sample_root())])
         ingest(connection, found, unreadable, now=datetime(2026, 11, 29, tzinfo=UTC))
         yield connection
+
+
+def test_ids_that_begin_alike_are_named_as_far_as_they_differ(tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        log = Log(f"session_01a{number}b")
+        log.ask(number)
+        log.answer(number + 5, f"msg_alike_{number}", i=10, o=5)
+        (tmp_path / f"{log.session}.jsonl").write_bytes(text(log))
+    with database.connect(":memory:") as connection:
+        ingest(connection, *discovery.find_transcripts([str(tmp_path)]), now=datetime(2026, 11, 29, tzinfo=UTC))
+        for asked in ("session_", "elsewhere"):
+            with pytest.raises(UsageError) as caught:
+                session(connection, Scope(), asked)
+            assert "session_01a3, session_01a2, session_01a1" in (caught.value.hint or "")
 
 
 def drawn(report: SessionReport, width: int = 80, **options: object) -> str:
@@ -47,9 +63,9 @@ def test_an_id_its_beginning_or_latest(samples: duckdb.DuckDBPyConnection, asked
 @pytest.mark.parametrize(
     ("asked", "message", "hint"),
     [
-        ("5a3c", "2 sessions begin with 5a3c", FIRST),
+        ("5a3c", "2 sessions begin with 5a3c", "5a3cb7e2, 5a3c1d10"),
         ("5a3c1d11", "no session begins with 5a3c1d11", "did you mean 5a3c1d10"),
-        ("zz", "no session begins with zz", "the latest are 5a3c1d10"),
+        ("zz", "no session begins with zz", "the latest are 5a3cb7e2, 5a3c1d10"),
         ("", "no session begins with ", "latest"),
     ],
 )
