@@ -26,6 +26,7 @@ _LOCAL: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
 }
+_NOT_OURS = "not a valid DuckDB"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _SQL = Path(__file__).parent / "sql"
 VIEWS = (
@@ -87,7 +88,7 @@ def connect(path: str) -> duckdb.DuckDBPyConnection:
         tables = {row[0] for row in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
         if tables and not {"schema_version", "sightings", "files"} <= tables:
             raise DatabaseError(f"{path} holds something else", "name another file with --db")
-        connection.execute("SET TimeZone='UTC'; SET threads=2")
+        connection.execute("SET TimeZone='UTC'; SET threads=2; SET enable_progress_bar=false")
         connection.execute(f"SET memory_limit='{_MOST_MEMORY}'")
         connection.execute(_TABLES)
         row = connection.execute("SELECT max(version) FROM schema_version").fetchone()
@@ -105,7 +106,7 @@ def connect(path: str) -> duckdb.DuckDBPyConnection:
         )
     except duckdb.Error as error:
         connection.close()
-        raise DatabaseError(f"{path} cannot be used: {_first_line(error)}", "name another file with --db") from error
+        raise failure(path, error) from error
     except DatabaseError:
         connection.close()
         raise
@@ -199,19 +200,18 @@ def _open(path: str) -> duckdb.DuckDBPyConnection:
             return _attached(path)
         except duckdb.IOException as error:
             text = str(error)
+            if _NOT_OURS in text and _is_empty(path):
+                os.unlink(path)  # a full disk leaves an empty file
+                continue
             if "Could not set lock" not in text and "used by another process" not in text:
-                raise DatabaseError(
-                    f"{path} cannot be opened: {_first_line(error)}", "use --db FILE or --db :memory:"
-                ) from error
+                raise failure(path, error, "use --db FILE or --db :memory:") from error
             if time.monotonic() > deadline:
                 raise DatabaseError(
                     f"{path} is in use by another process", "wait for it to end, or use --db :memory:"
                 ) from error
             time.sleep(0.1)
         except duckdb.Error as error:
-            raise DatabaseError(
-                f"{path} is not a usable database: {_first_line(error)}", "name another file with --db"
-            ) from error
+            raise failure(path, error, "name another file with --db") from error
 
 
 def _attached(path: str) -> duckdb.DuckDBPyConnection:
@@ -232,6 +232,27 @@ def _spill_folder(path: str) -> str:
     if path != ":memory:":
         return f"{path}.tmp"
     return os.path.join(tempfile.gettempdir(), f"{TEMPORARY}{os.getpid()}-{token_hex(4)}")
+
+
+def is_damage(error: duckdb.Error) -> bool:
+    """Whether the file itself is broken: a block that fails its checksum, or a file cut short."""
+    return "Corrupt database file" in str(error) or "Could not read enough bytes" in str(error)
+
+
+def failure(
+    path: str, error: duckdb.Error, hint: str = "check free space, memory and permissions, or use --db :memory:"
+) -> DatabaseError:
+    """What to tell the user of a database that cannot be opened, read or written."""
+    if is_damage(error):
+        return DatabaseError(
+            f"{path} is damaged: {_first_line(error)}",
+            "move it away: the next run reads the transcripts again; only requests of deleted ones were nowhere else",
+        )
+    return DatabaseError(f"{path} cannot be used: {_first_line(error)}", hint)
+
+
+def _is_empty(path: str) -> bool:
+    return os.path.isfile(path) and not os.path.islink(path) and os.path.getsize(path) == 0
 
 
 def _first_line(error: Exception) -> str:

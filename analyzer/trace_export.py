@@ -71,7 +71,7 @@ def export_trace(connection: duckdb.DuckDBPyConnection, scope: Scope, session_id
 
 
 def build_trace(history: Sequence[Chain]) -> list[Exported]:
-    """Every native request of `history`, in order of its start."""
+    """Every native request of `history`, in order of its start, and never before its parent."""
     builder = _Builder(history)
     ordered = sorted(history, key=lambda chain: (chain[0].known.agent_id is not None, chain[0].known.started_at_s))
     exported = [item for chain in ordered for item in builder.chain(chain)]
@@ -121,8 +121,12 @@ class _Builder:
         content = _Content([], 0)
         previous: LoggedRequest | None = None
         found: list[Exported] = []
+        at = answered = chain[0].known.started_at_s
         for row in chain:
             usage = row.usage
+            # a clock that was set back: a request follows the answer before it
+            at = answered if row.known.started_at_s < at else row.known.started_at_s
+            answered = max(at, row.response_began_at_s)
             if previous is None:
                 content = self._first(row)
             elif lost_for_another_reason(previous, row, ttl):
@@ -144,7 +148,7 @@ class _Builder:
                 if usage.input_tokens:
                     self._number += 1
                     segments.append(Segment(f"u{self._number}", usage.input_tokens))
-                found.append(Exported(_request(row, previous, tuple(segments)), row, previous))
+                found.append(Exported(_request(row, previous, at, tuple(segments)), row, previous))
             previous = row
         return found
 
@@ -191,7 +195,7 @@ def _marked(segments: Sequence[Segment], floors: Sequence[int], usage: Usage, tt
     return marked
 
 
-def _request(row: LoggedRequest, previous: LoggedRequest | None, segments: tuple[Segment, ...]) -> Request:
+def _request(row: LoggedRequest, previous: LoggedRequest | None, at: float, segments: tuple[Segment, ...]) -> Request:
     return Request(
         id=row.key,
         chain=row.chain,
@@ -199,8 +203,8 @@ def _request(row: LoggedRequest, previous: LoggedRequest | None, segments: tuple
         model=row.known.model,
         scope=_hashed(row.known.project),
         salt=_salt(row),
-        started_at_s=row.known.started_at_s,
-        response_began_at_s=max(row.response_began_at_s, row.known.started_at_s),
+        started_at_s=at,
+        response_began_at_s=max(row.response_began_at_s, at),
         segments=segments,
         output_tokens=row.usage.output_tokens,
         logged=row.usage,

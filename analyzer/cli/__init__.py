@@ -3,7 +3,7 @@
 import re
 import sys
 from io import TextIOWrapper
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -73,30 +73,49 @@ def looks_like_compiler_cache(arguments: list[str]) -> bool:
 def main() -> None:
     """Entry point of `ccache` and `claude-ccache`: expected errors become two lines and an exit code."""
     if looks_like_compiler_cache(sys.argv[1:]):
-        print(
-            "ccache: error: this ccache reads Claude Code session logs; it is not the C compiler cache", file=sys.stderr
-        )
-        print(
-            "hint: the compiler cache is often /usr/bin/ccache; call this program as claude-ccache to keep both",
-            file=sys.stderr,
+        _say(
+            "this ccache reads Claude Code session logs; it is not the C compiler cache",
+            "the compiler cache is often /usr/bin/ccache; call this program as claude-ccache to keep both",
         )
         raise SystemExit(2)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        app()
+        ended = app(standalone_mode=False)
+    except typer.TyperException as error:
+        _refuse(error)
+    except typer.Abort:
+        _say("aborted", None)
+        raise SystemExit(1) from None
     except (CcacheError, SimulatorError) as error:
-        from analyzer.report.formatting import clean_text
-
-        print(f"ccache: error: {clean_text(error.message)}", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {clean_text(error.hint)}", file=sys.stderr)
+        _say(error.message, error.hint)
         raise SystemExit(error.exit_code) from None
     except BrokenPipeError:
         sys.stderr.close()
         raise SystemExit(141) from None
     except OSError as error:
-        print(f"ccache: error: {error.strerror or error}: {error.filename or ''}".rstrip(": "), file=sys.stderr)
-        print("hint: check free space and permissions, or use --db :memory:", file=sys.stderr)
+        message = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
+        _say(message, "check free space and permissions, or use --db :memory:")
         raise SystemExit(4) from None
+    raise SystemExit(ended or 0)
+
+
+def _say(message: str, hint: str | None) -> None:
+    from analyzer.report.formatting import clean_text
+
+    print(f"ccache: error: {clean_text(message)}", file=sys.stderr)
+    if hint:
+        print(f"hint: {clean_text(hint)}", file=sys.stderr)
+
+
+def _refuse(error: typer.TyperException) -> NoReturn:
+    """Typer's own errors in the form of ours. A group without its command is answered with its help."""
+    context = getattr(error, "ctx", None)
+    if context is not None and error.message == context.get_help():
+        print(error.message, file=sys.stderr)
+    else:
+        message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
+        command = context.command_path if context is not None else "ccache"
+        _say(message[:1].lower() + message[1:], f"run `{command} --help`")
+    raise SystemExit(error.exit_code)

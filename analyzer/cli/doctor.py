@@ -54,6 +54,8 @@ def _retention(settings: Path) -> Any:
 
 
 def _database(target: str) -> list[tuple[str, str]]:
+    import duckdb
+
     from analyzer import database
     from analyzer.errors import DatabaseError
 
@@ -77,6 +79,8 @@ def _database(target: str) -> list[tuple[str, str]]:
             listed = ", ".join(f"{version} ({count:,})" for version, count in versions[:5])
             more = f" and {len(versions) - 5} more" if len(versions) > 5 else ""
             rows.append(("Claude Code", f"requests by version, latest first: {listed}{more}"))
+    except duckdb.Error as error:
+        rows.append(("database", f"cannot be used: {database.failure(target, error)}"))
     finally:
         connection.close()
     return rows

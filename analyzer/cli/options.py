@@ -27,7 +27,18 @@ Paths = Annotated[
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print the report.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="The report as JSON, as --format json where there is one.")]
-DbOption = Annotated[str | None, typer.Option("--db", help="Database file, or :memory:.", envvar="CLAUDE_CCACHE_DB")]
+
+
+def _database(given: str | None) -> str | None:
+    if given is not None and not given.strip():
+        raise typer.BadParameter("an empty name; give a file or :memory:")
+    return given and os.path.expanduser(given)
+
+
+DbOption = Annotated[
+    str | None,
+    typer.Option("--db", help="Database file, or :memory:.", envvar="CLAUDE_CCACHE_DB", callback=_database),
+]
 NoIngestOption = Annotated[
     bool, typer.Option("--no-ingest", help="Report what the database holds; read no transcript.")
 ]
@@ -128,12 +139,12 @@ def reports(command: Callable[..., None]) -> Callable[..., None]:
 def opened(asked: Asked) -> "Iterator[tuple[duckdb.DuckDBPyConnection, Scope, IngestResult]]":
     """Connect, ingest and settle the scope. With no log anywhere, the shipped samples in memory.
 
-    Raises DatabaseError where the disk or the memory ends while a report is made.
+    Raises DatabaseError where the disk or the memory ends while a report is made, or the database is damaged.
     """
     import duckdb
 
     from analyzer import database, discovery
-    from analyzer.errors import DatabaseError, NoLogsError
+    from analyzer.errors import NoLogsError
     from analyzer.ingest import ingest
     from analyzer.queries import Scope
     from analyzer.results import IngestResult
@@ -184,11 +195,10 @@ def opened(asked: Asked) -> "Iterator[tuple[duckdb.DuckDBPyConnection, Scope, In
             sample_data=sample,
         )
         yield connection, scope, result
-    except (duckdb.OperationalError, duckdb.FatalException) as error:
-        raise DatabaseError(
-            f"{target} could not be used: {str(error).splitlines()[0]}",
-            "check free space, memory and permissions, or use --db :memory:",
-        ) from error
+    except duckdb.Error as error:
+        if database.is_damage(error) or isinstance(error, duckdb.OperationalError | duckdb.FatalException):
+            raise database.failure(target, error) from error
+        raise
     finally:
         connection.close()
 

@@ -8,7 +8,7 @@ from typing import Any
 import duckdb
 import msgspec
 
-from analyzer.database import in_little_memory, transaction
+from analyzer.database import in_little_memory, is_damage, transaction
 from analyzer.discovery import TranscriptFile
 from analyzer.errors import DatabaseError
 from analyzer.ingest import store
@@ -35,7 +35,8 @@ def ingest(
     """Bring the raw tables up to date with `found`; returns what was read and the file ids in `found`'s order.
 
     `progress(bytes, files)` is told of each finished batch. Files that cannot be read are named, never fatal.
-    Raises DatabaseError where the database cannot take the rows; then it is as it was before.
+    Raises DatabaseError where the database cannot take the rows, then it is as it was before; duckdb.Error where it is
+    damaged.
     """
     now = now or datetime.now(UTC)
     try:
@@ -61,6 +62,8 @@ def ingest(
             )
         missing = connection.execute("SELECT count(*) FROM files WHERE missing").fetchone()
     except duckdb.Error as error:
+        if is_damage(error):
+            raise
         raise DatabaseError(
             f"the database could not be written: {str(error).splitlines()[0]}",
             "check free space and permissions, or use --db :memory:",

@@ -2,7 +2,7 @@
 
 import duckdb
 
-from analyzer.database import create_views, view_grains
+from analyzer.database import create_views, is_damage, view_grains
 from analyzer.errors import QueryError
 from analyzer.queries.scope import Scope, open_scope
 
@@ -27,6 +27,8 @@ def run_sql(
         # EXPLAIN ANALYZE runs what it explains
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             raise QueryError("only one SELECT is allowed", "run `ccache sql` without a query to list the views")
+        if "enable_logging" in query.lower():  # DuckDB aborts the process where it may not write its log
+            raise QueryError("enable_logging is not reading", "run `ccache sql` without a query to list the views")
         connection.execute("SET enable_external_access = false")
         connection.execute("BEGIN TRANSACTION READ ONLY")
         try:
@@ -35,4 +37,6 @@ def run_sql(
         finally:
             connection.execute("ROLLBACK")
     except duckdb.Error as error:
+        if is_damage(error):
+            raise
         raise QueryError(str(error).splitlines()[0], "run `ccache sql` without a query to list the views") from error

@@ -37,7 +37,9 @@ LEFT JOIN (
     FROM rows GROUP BY request_key
 ) w USING (request_key)
 WHERE r.session_id = ?
-ORDER BY r.first_line_at, r.file_id, r.ordinal, r.request_key
+-- by time, but in its chain's order where the clock was set back
+ORDER BY max(r.first_line_at) OVER (PARTITION BY r.file_id, r.chain ORDER BY r.ordinal), r.file_id, r.ordinal,
+    r.request_key
 """
 _EVENTS = """
 SELECT e."at", CASE WHEN starts_with(e.chain, 'main') THEN 'main' ELSE split_part(e.chain, '#', 1) END, e.kind,

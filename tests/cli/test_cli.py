@@ -144,6 +144,62 @@ def test_database_that_is_a_text_file(tmp_path: Path) -> None:
     assert (tmp_path / "notes.txt").read_text() == "not a database\n" * 1000
 
 
+def test_a_damaged_database_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "x.duckdb"
+    assert run(tmp_path, "analyze", SAMPLES, "--db", str(path))[0] == 0
+    whole = path.read_bytes()
+    broken = [whole[: len(whole) // 2]]
+    for place in range(12_288 + 40, len(whole), 262_144):  # DuckDB's headers, its blocks
+        flipped = bytes(byte ^ 0x5A for byte in whole[place : place + 64])
+        broken.append(whole[:place] + flipped + whole[place + 64 :])
+    damaged = 0
+    for content in broken:
+        path.write_bytes(content)
+        path.with_suffix(".duckdb.wal").unlink(missing_ok=True)
+        code, output, errors = run(tmp_path, "analyze", SAMPLES, "--db", str(path))
+        if code:  # not every block is in use
+            assert_error((code, output, errors), 4)
+            assert "x.duckdb is damaged: " in errors
+            assert "move it away" in errors
+            damaged += 1
+    assert damaged > 5
+
+
+def test_an_empty_file_becomes_a_database(tmp_path: Path) -> None:
+    path = tmp_path / "x.duckdb"
+    path.touch()
+    assert run(tmp_path, "analyze", SAMPLES, "--db", str(path))[0] == 0
+    assert path.stat().st_size > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("analyz",), "did you mean 'analyze'"),
+        (("analyze", "--top", "0"), "'--top'"),
+        (("analyze", "--format", "xml"), "'xml' is not one of 'terminal', 'json', 'csv', 'markdown'"),
+        (("analyze", "--evil\x1b[31m"), "no such option: --evil"),
+        (("analyze", "--since"), "requires an argument"),
+        (("sql", "select 1", "select\x1b[31m 2"), "unexpected extra argument"),
+        (("simulate", "replay"), "missing argument"),
+    ],
+)
+def test_a_wrong_command_line_is_an_error_and_a_hint(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    result = run(tmp_path, *arguments)
+    assert_error(result, 2)
+    assert words in result[2].lower()
+    assert "--help`" in result[2]
+    assert "\x1b" not in result[2]
+
+
+@pytest.mark.parametrize("arguments", [(), ("simulate",)])
+def test_no_command_shows_the_commands(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    code, output, errors = run(tmp_path, *arguments)
+    assert (code, output) == (2, "")
+    assert errors.startswith("Usage: ")
+    assert "Commands:" in errors
+
+
 @pytest.mark.parametrize("zone", ["Nowhere/Land", "../etc/passwd", "Europe"])
 def test_bad_timezone(tmp_path: Path, zone: str) -> None:
     assert_error(run(tmp_path, "analyze", SAMPLES, "--db", ":memory:", "--timezone", zone), 2)

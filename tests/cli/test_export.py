@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.session_log import Log, text
 from simulator.policy import Policy, simulate
 from simulator.trace import Trace
 from simulator.trace_files import read_trace
@@ -113,3 +114,21 @@ def test_neither_a_log_nor_the_database_is_overwritten(tmp_path: Path) -> None:
     assert run(tmp_path, "export", str(log), "--trace", "to")[0] == 0
     assert (tmp_path / "to").is_symlink()
     assert len(read_trace(tmp_path / "other")) == 1
+
+
+def test_a_clock_that_was_set_back_keeps_the_order(tmp_path: Path) -> None:
+    log = Log("s1")
+    log.ask(0)
+    log.answer(5, "msg_1", w5=9_000, o=50)
+    log.ask(-60)
+    log.answer(-57, "msg_2", w5=500, r=9_000, o=50)
+    log.ask(-50)
+    log.answer(-45, "msg_3", w5=500, r=9_500, o=50)
+    (tmp_path / "s1.jsonl").write_bytes(text(log))
+    code, _, errors = run(tmp_path, "export", str(tmp_path / "s1.jsonl"), "--trace", "t.jsonl")
+    assert code == 0, errors
+    trace = read_trace(tmp_path / "t.jsonl")
+    assert [request.id for request in trace] == ["msg_1", "msg_2", "msg_3"]
+    starts = [request.started_at_s for request in trace]
+    assert starts == sorted(starts)
+    assert [usage.cache_read_tokens for usage in simulate(trace, Policy())] == [0, 9_000, 9_500]

@@ -47,6 +47,20 @@ def test_ids_that_begin_alike_are_named_as_far_as_they_differ(tmp_path: Path) ->
             assert "session_01a3, session_01a2, session_01a1" in (caught.value.hint or "")
 
 
+def test_a_clock_that_was_set_back_keeps_the_order(tmp_path: Path) -> None:
+    log = Log("s1")
+    for number, second in enumerate((10, -60, -50), 1):
+        log.ask(second)
+        log.answer(second + 5, f"msg_{number}", w5=500, r=9_000 if number > 1 else 0, o=50)
+    (tmp_path / "s1.jsonl").write_bytes(text(log))
+    with database.connect(":memory:") as connection:
+        ingest(connection, *discovery.find_transcripts([str(tmp_path)]), now=datetime(2026, 11, 29, tzinfo=UTC))
+        report = session(connection, Scope(), "s1")
+    assert [(request.message_id, request.mark) for request in report.requests] == [
+        ("msg_1", "first"), ("msg_2", None), ("msg_3", None),
+    ]  # fmt: skip
+
+
 def drawn(report: SessionReport, width: int = 80, **options: object) -> str:
     out = StringIO()
     render_session(report, Console(file=out, width=width, force_terminal=False), **options)  # type: ignore[arg-type]
